@@ -90,7 +90,7 @@ macro_rules! section {
 section!(/// All settings, section by section.
 Config {
     data: Data, api: Api, stream: Stream, ingest: Ingest, log: Log, graph: Graph, memory: Memory, device: Device,
-    model: Model, learner: Learner, checkpoint: Checkpoint, output: Output,
+    model: Model, learner: Learner, checkpoint: Checkpoint, snapshot: Snapshot, output: Output,
 });
 section!(/// `[data]`
     Data { dir: PathBuf });
@@ -126,7 +126,7 @@ IngestKafka {
     properties: property_map::Properties,
 });
 section!(/// `[log]`
-    Log { segment_bytes: u64, commit_events_max: usize, commit_bytes_max: usize });
+    Log { segment_bytes: u64, commit_events_max: usize, commit_bytes_max: usize, retention_bytes: u64 });
 section!(/// `[graph]`
     Graph { shards: usize, page_entries_max: usize, retention: i64 });
 section!(/// `[memory]`
@@ -160,6 +160,8 @@ Gate {
 });
 section!(/// `[checkpoint]`
     Checkpoint { interval_seconds: u64, keep: usize });
+section!(/// `[snapshot]`
+    Snapshot { log_bytes: u64, interval_seconds: u64, keep: usize, bytes_per_second_max: u64 });
 section!(/// `[output]`
     Output { level: String, format: OutputFormat, access_log: bool });
 

@@ -116,6 +116,7 @@ group! {
     /// The event log.
     LogMetrics, LOG;
     bytes: IntGauge = "log_bytes" "Size of the event log on disk in bytes.";
+    first_position: IntGauge = "log_first_position" "The first position of the log: later than 0 once it was cut.";
     end_position: IntGauge = "log_end_position" "Position after the last durable record of the log.";
     replay_position: IntGauge = "log_replay_position"
         "Position that the current or latest read of the log at a start reached.";
@@ -218,6 +219,18 @@ group! {
     bytes: IntGauge = "checkpoint_bytes" "Size of the latest complete checkpoint in bytes.";
 }
 
+group! {
+    /// Snapshots of the index.
+    SnapshotMetrics, SNAPSHOT;
+    duration: Histogram (LONG_SECONDS) = "snapshot_duration_seconds" "Time to write one snapshot.";
+    last_success_timestamp: Gauge = "snapshot_last_success_timestamp_seconds"
+        "When the latest complete snapshot was written, seconds since the Unix epoch.";
+    failures: IntCounter = "snapshot_failures_total" "Snapshots that could not be written.";
+    bytes: IntGauge = "snapshot_bytes" "Size of the latest complete snapshot in bytes.";
+    position: IntGauge = "snapshot_position"
+        "Log position of the latest complete snapshot: a start reads the log from there.";
+}
+
 mod http;
 
 group! {
@@ -245,8 +258,8 @@ group! {
 }
 
 /// Every metric of the daemon except those of the `process_` collector.
-pub const INVENTORY: [&[MetricInfo]; 12] =
-    [INGEST, LOG, GRAPH, SPILL, TRAIN, EVAL, GATE, MODEL, CHECKPOINT, HTTP, DEVICE, BUILD];
+pub const INVENTORY: [&[MetricInfo]; 13] =
+    [INGEST, LOG, GRAPH, SPILL, TRAIN, EVAL, GATE, MODEL, CHECKPOINT, SNAPSHOT, HTTP, DEVICE, BUILD];
 
 /// Names of the process collector's metrics.
 pub const PROCESS_METRICS: [&str; 7] = [
@@ -282,6 +295,8 @@ pub struct Metrics {
     pub model: ModelMetrics,
     /// Checkpoints.
     pub checkpoint: CheckpointMetrics,
+    /// Snapshots of the index.
+    pub snapshot: SnapshotMetrics,
     /// The HTTP interface.
     pub http: HttpMetrics,
     /// The requested GPU.
@@ -317,6 +332,7 @@ impl Metrics {
             gate: GateMetrics::register(&registry)?,
             model: ModelMetrics::register(&registry)?,
             checkpoint: CheckpointMetrics::register(&registry)?,
+            snapshot: SnapshotMetrics::register(&registry)?,
             http: HttpMetrics::register(&registry)?,
             device: DeviceMetrics::register(&registry)?,
             build: BuildMetrics::register(&registry)?,

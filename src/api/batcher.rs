@@ -1,4 +1,4 @@
-//! Batches concurrent queries into shared passes of the model.
+//! Batches concurrent queries into shared passes of the model, and computes large ones in pieces.
 //!
 //! A pass over one node costs nearly as much as over several: buffers, the tape, each weight read once. So a query
 //! gets no thread of its own but a place in a queue. While fewer workers run than are allowed, a query starts one more
@@ -6,8 +6,9 @@
 //! repeats until the queue is empty. A query that is alone is computed at once; higher load makes larger passes. No
 //! query is delayed to fill a batch.
 //!
-//! A batch contains queries about one time. It has at most [`ITEMS_MAX`] items unless its only query has more, so a
-//! small query waits for at most one large query before it.
+//! A batch contains queries about one time, and has at most [`ITEMS_MAX`] items. A query with more is computed in
+//! pieces of so many, all at one [moment](Passes::begin), when no small query waits, and large ones take turns. Fewer
+//! workers than there are may be at pieces: so a small query waits for nobody, and has a core for itself.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -20,57 +21,113 @@ use tokio::sync::oneshot;
 use super::envelope::Permit;
 use super::error::ApiError;
 use crate::event::EventTime;
-use crate::serving::{QueryError, UnknownKeys};
+use crate::serving::{EmbeddingResponse, QueryError, ScoreResponse, UnknownKeys};
 
-/// Most items in a batch of several queries.
+/// Most items in a batch of several queries, and in a piece of a large one.
 const ITEMS_MAX: usize = 256;
 
 /// A query: its items, and how unknown keys are handled.
 pub(super) type Query<'a, I> = (&'a [I], UnknownKeys);
 
-/// Computes queries about one time in one pass; one response each, in order.
-type Pass<I, A> = Box<dyn Fn(&[Query<'_, I>], Option<EventTime>) -> Result<Vec<A>, QueryError> + Send + Sync>;
+/// A response that can be made in pieces.
+pub(super) trait Response: Send + 'static {
+    /// Adds the response for the items that follow.
+    fn append(&mut self, rest: Self);
+}
+
+impl Response for EmbeddingResponse {
+    fn append(&mut self, rest: Self) {
+        self.embeddings.extend(rest.embeddings);
+    }
+}
+
+impl Response for ScoreResponse {
+    fn append(&mut self, rest: Self) {
+        self.scores.extend(rest.scores);
+    }
+}
+
+/// How queries are computed.
+pub(super) trait Passes: Send + Sync + 'static {
+    /// What is asked about.
+    type Item: Send + 'static;
+    /// What is returned for a query.
+    type Response: Response;
+    /// What a query sees from its begin to its end.
+    type Moment: Send + 'static;
+
+    /// The begin of queries about a time.
+    fn begin(&self, at: Option<EventTime>) -> Result<Self::Moment, QueryError>;
+
+    /// Computes queries at one moment in one pass; one response each, in order.
+    fn pass(
+        &self,
+        queries: &[Query<'_, Self::Item>],
+        moment: &Self::Moment,
+    ) -> Result<Vec<Self::Response>, QueryError>;
+}
 
 /// The queue and the workers of one kind of query.
-pub(super) struct Batcher<I, A> {
-    pass: Pass<I, A>,
+pub(super) struct Batcher<P: Passes> {
+    passes: P,
     workers_max: usize,
-    queue: Mutex<Queue<I, A>>,
+    pieces_max: usize,
+    queue: Mutex<Queue<P>>,
 }
 
-struct Queue<I, A> {
-    waiting: VecDeque<Request<I, A>>,
+struct Queue<P: Passes> {
+    small: VecDeque<Request<P>>,
+    large: VecDeque<Large<P>>,
     workers: usize,
+    /// Those of them that are at a piece.
+    pieces: usize,
 }
 
-struct Request<I, A> {
-    items: Vec<I>,
+type Reply<P> = oneshot::Sender<Result<(Vec<<P as Passes>::Item>, <P as Passes>::Response), QueryError>>;
+
+struct Request<P: Passes> {
+    items: Vec<P::Item>,
     unknown: UnknownKeys,
     at: Option<EventTime>,
     /// Kept until the work ends, which may be after the client went away.
     _permit: Permit,
-    reply: oneshot::Sender<Result<(Vec<I>, A), QueryError>>,
+    reply: Reply<P>,
 }
 
-impl<I: Send + 'static, A: Send + 'static> Batcher<I, A> {
-    /// An empty queue. At most `workers_max` passes run at a time, and at least one.
-    pub(super) fn new(
-        workers_max: usize,
-        pass: impl Fn(&[Query<'_, I>], Option<EventTime>) -> Result<Vec<A>, QueryError> + Send + Sync + 'static,
-    ) -> Arc<Self> {
-        let queue = Mutex::new(Queue { waiting: VecDeque::new(), workers: 0 });
-        Arc::new(Self { pass: Box::new(pass), workers_max: workers_max.max(1), queue })
+/// A query with more than [`ITEMS_MAX`] items.
+struct Large<P: Passes> {
+    request: Request<P>,
+    /// Since its first piece.
+    moment: Option<P::Moment>,
+    /// The response for the first `done` items.
+    response: Option<P::Response>,
+    done: usize,
+}
+
+/// What a worker does next.
+enum Work<P: Passes> {
+    Batch(Vec<Request<P>>),
+    Piece(Large<P>),
+}
+
+impl<P: Passes> Batcher<P> {
+    /// An empty queue. At most `workers_max` passes run at a time, at most `pieces_max` of them over pieces; at least
+    /// one of each.
+    pub(super) fn new((workers_max, pieces_max): (usize, usize), passes: P) -> Arc<Self> {
+        let queue =
+            Mutex::new(Queue { small: VecDeque::new(), large: VecDeque::new(), workers: 0, pieces: 0 });
+        Arc::new(Self { passes, workers_max: workers_max.max(1), pieces_max: pieces_max.max(1), queue })
     }
 
-    /// The response for `items`, and the items. After `limit` the client gets a timeout error; work that has begun
+    /// The response for `items`, and the items. After `limit` the client gets a timeout error; a pass that has begun
     /// continues and keeps its permit.
     pub(super) async fn submit(
         self: &Arc<Self>,
-        items: Vec<I>,
+        items: Vec<P::Item>,
         unknown: UnknownKeys,
         at: Option<EventTime>,
         (permit, limit): (Permit, Duration),
-    ) -> Result<(Vec<I>, A), ApiError> {
+    ) -> Result<(Vec<P::Item>, P::Response), ApiError> {
         let (reply, received) = oneshot::channel();
         if self.enqueue(Request { items, unknown, at, _permit: permit, reply }) {
             let this = Arc::clone(self);
@@ -87,48 +144,68 @@ impl<I: Send + 'static, A: Send + 'static> Batcher<I, A> {
     }
 
     /// Whether to start a worker, which is counted already.
-    fn enqueue(&self, request: Request<I, A>) -> bool {
+    fn enqueue(&self, request: Request<P>) -> bool {
         let mut queue = self.queue.lock();
-        queue.waiting.push_back(request);
-        let start = queue.workers < self.workers_max;
+        let is_small = request.items.len() <= ITEMS_MAX;
+        if is_small {
+            queue.small.push_back(request);
+        } else {
+            queue.large.push_back(Large { request, moment: None, response: None, done: 0 });
+        }
+        let start = queue.workers < self.workers_max && (is_small || queue.pieces < self.pieces_max);
         queue.workers += usize::from(start);
         start
     }
 
-    /// The next batch; `None` if the queue is empty, and then the calling worker no longer counts.
-    fn next_batch(&self) -> Option<Vec<Request<I, A>>> {
+    /// What the calling worker does next; `None` if nothing is left for it, and then it no longer counts.
+    fn next_work(&self) -> Option<Work<P>> {
         let mut queue = self.queue.lock();
         let mut taken = Vec::new();
         let (mut at, mut items) = (None, 0);
-        while let Some(next) = queue.waiting.pop_front() {
+        while let Some(next) = queue.small.pop_front() {
             if next.reply.is_closed() {
                 continue;
             }
             items += next.items.len();
             if !taken.is_empty() && (at != next.at || items > ITEMS_MAX) {
-                queue.waiting.push_front(next);
+                queue.small.push_front(next);
                 break;
             }
             at = next.at;
             taken.push(next);
         }
-        queue.workers -= usize::from(taken.is_empty());
-        (!taken.is_empty()).then_some(taken)
+        if !taken.is_empty() {
+            return Some(Work::Batch(taken));
+        }
+        while queue.pieces < self.pieces_max
+            && let Some(large) = queue.large.pop_front()
+        {
+            if !large.request.reply.is_closed() {
+                queue.pieces += 1;
+                return Some(Work::Piece(large));
+            }
+        }
+        queue.workers -= 1;
+        None
     }
 
-    /// Computes batches until the queue is empty.
+    /// Works until nothing is left to do.
     fn work(&self) {
-        while let Some(requests) = self.next_batch() {
-            self.compute(requests);
+        while let Some(work) = self.next_work() {
+            match work {
+                Work::Batch(requests) => self.compute(requests),
+                Work::Piece(large) => self.piece(large),
+            }
         }
     }
 
     /// Computes requests in one pass. If that fails, each is computed alone, so that a request fails only by its own
     /// fault.
-    fn compute(&self, requests: Vec<Request<I, A>>) {
+    fn compute(&self, requests: Vec<Request<P>>) {
         let at = requests.first().and_then(|request| request.at);
         let queries: Vec<_> = requests.iter().map(|request| (&request.items[..], request.unknown)).collect();
-        let responses = catch_unwind(AssertUnwindSafe(|| (self.pass)(&queries, at)));
+        let pass = || self.passes.pass(&queries, &self.passes.begin(at)?);
+        let responses = catch_unwind(AssertUnwindSafe(pass));
         if !matches!(responses, Ok(Ok(_))) && requests.len() > 1 {
             requests.into_iter().for_each(|request| self.compute(vec![request]));
             return;
@@ -145,6 +222,44 @@ impl<I: Send + 'static, A: Send + 'static> Batcher<I, A> {
             outcome.map(|outcome| reply.send(outcome));
         }
     }
+
+    /// Computes the next piece of a large query. It waits for its next turn, or is sent.
+    fn piece(&self, mut large: Large<P>) {
+        let outcome = catch_unwind(AssertUnwindSafe(|| self.advance(&mut large)));
+        let mut queue = self.queue.lock();
+        queue.pieces -= 1;
+        if matches!(outcome, Ok(Ok(()))) && large.done < large.request.items.len() {
+            queue.large.push_back(large);
+            return;
+        }
+        drop(queue);
+        let Large { request: Request { items, reply, .. }, response, .. } = large;
+        // After a panic, and where the pass had no response, the request is dropped without one.
+        let outcome = match outcome {
+            Ok(Ok(())) => response.map(|response| Ok((items, response))),
+            Ok(Err(error)) => Some(Err(error)),
+            Err(_) => None,
+        };
+        outcome.map(|outcome| reply.send(outcome));
+    }
+
+    fn advance(&self, large: &mut Large<P>) -> Result<(), QueryError> {
+        let Request { items, unknown, at, .. } = &large.request;
+        let moment = match &mut large.moment {
+            Some(moment) => moment,
+            none => none.insert(self.passes.begin(*at)?),
+        };
+        let end = items.len().min(large.done + ITEMS_MAX);
+        let found = self.passes.pass(&[(&items[large.done..end], *unknown)], moment)?;
+        for part in found {
+            match &mut large.response {
+                Some(whole) => whole.append(part),
+                none => *none = Some(part),
+            }
+        }
+        large.done = end;
+        Ok(())
+    }
 }
 
 #[cfg(test)]
@@ -160,23 +275,50 @@ mod tests {
         Permit::new(Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap())
     }
 
+    impl Response for Vec<usize> {
+        fn append(&mut self, rest: Self) {
+            self.extend(rest);
+        }
+    }
+
     /// Returns the items unchanged once the other end of `gate` is dropped, and records the number of queries per pass;
     /// item 0 is a failure, 13 a panic.
-    fn echo(gate: Receiver<()>, passes: Arc<Mutex<Vec<usize>>>) -> Arc<Batcher<usize, Vec<usize>>> {
-        Batcher::new(1, move |queries, _| {
-            let _ = gate.recv();
-            passes.lock().push(queries.len());
+    struct Echo {
+        gate: Receiver<()>,
+        passes: Arc<Mutex<Vec<usize>>>,
+    }
+
+    impl Passes for Echo {
+        type Item = usize;
+        type Response = Vec<usize>;
+        type Moment = Option<EventTime>;
+
+        fn begin(&self, at: Option<EventTime>) -> Result<Self::Moment, QueryError> {
+            Ok(at)
+        }
+
+        fn pass(
+            &self,
+            queries: &[Query<'_, usize>],
+            _: &Self::Moment,
+        ) -> Result<Vec<Vec<usize>>, QueryError> {
+            let _ = self.gate.recv();
+            self.passes.lock().push(queries.len());
             let all = || queries.iter().flat_map(|(items, _)| items.iter());
             assert!(all().all(|&item| item != 13), "on purpose");
             if all().any(|&item| item == 0) {
                 return Err(QueryError::NotReady);
             }
             Ok(queries.iter().map(|(items, _)| items.to_vec()).collect())
-        })
+        }
+    }
+
+    fn echo(gate: Receiver<()>, passes: Arc<Mutex<Vec<usize>>>) -> Arc<Batcher<Echo>> {
+        Batcher::new((1, 1), Echo { gate, passes })
     }
 
     /// Waits until no worker is counted, which is soon after the last response.
-    async fn wait_for_idle(batcher: &Batcher<usize, Vec<usize>>) {
+    async fn wait_for_idle(batcher: &Batcher<Echo>) {
         let deadline = std::time::Instant::now() + LONG;
         while batcher.queue.lock().workers > 0 {
             assert!(std::time::Instant::now() < deadline, "a worker is left");
@@ -199,7 +341,7 @@ mod tests {
             async move {
                 let there = || {
                     let queue = batcher.queue.lock();
-                    queue.workers == 1 && queue.waiting.len() == count
+                    queue.workers == 1 && queue.small.len() + queue.large.len() == count
                 };
                 while !there() {
                     tokio::time::sleep(Duration::from_millis(1)).await;
@@ -219,7 +361,7 @@ mod tests {
         for (one, expected) in queries.into_iter().zip(expected) {
             assert_eq!(one.await.unwrap().unwrap(), (expected.clone(), expected));
         }
-        assert_eq!(*passes.lock(), [1, 2, 2, 1], "by time and by size");
+        assert_eq!(*passes.lock(), [1, 2, 2, 1, 1], "by time and by size, the largest in two pieces");
         wait_for_idle(&batcher).await;
     }
 
@@ -246,7 +388,7 @@ mod tests {
             // The first is taken and held at the gate.
             let there = || {
                 let queue = batcher.queue.lock();
-                queue.workers == 1 && queue.waiting.len() == waiting
+                queue.workers == 1 && queue.small.len() == waiting
             };
             while !there() {
                 tokio::time::sleep(Duration::from_millis(1)).await;
@@ -276,5 +418,54 @@ mod tests {
         drop(shut);
         let _room = tokio::time::timeout(LONG, room.acquire()).await.unwrap().unwrap();
         assert_eq!(*passes.lock(), [1]);
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_small_query_goes_before_the_next_piece_of_a_large_one_and_large_ones_take_turns() {
+        let ((step, gate), passes) = (bounded(0), Arc::new(Mutex::new(Vec::new())));
+        let batcher = echo(gate, passes.clone());
+        let submit = |items: Vec<usize>| {
+            let batcher = batcher.clone();
+            tokio::spawn(
+                async move { batcher.submit(items, UnknownKeys::Error, None, (permit(), LONG)).await },
+            )
+        };
+        let waiting = |small: usize, large: usize| {
+            let batcher = batcher.clone();
+            async move {
+                let there = || {
+                    let queue = batcher.queue.lock();
+                    queue.workers == 1 && (queue.small.len(), queue.large.len()) == (small, large)
+                };
+                while !there() {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+            }
+        };
+        let [first, second]: [Vec<usize>; 2] = [(1_000..1_700).collect(), (2_000..2_300).collect()];
+        let one = submit(first.clone());
+        waiting(0, 0).await;
+        let other = submit(second.clone());
+        waiting(0, 1).await;
+        let small = submit(vec![5]);
+        waiting(1, 1).await;
+        // The first piece, the small query; then the others, one after the other.
+        step.send(()).unwrap();
+        step.send(()).unwrap();
+        assert_eq!(small.await.unwrap().unwrap().1, [5]);
+        waiting(0, 1).await;
+        drop(step);
+        assert_eq!(other.await.unwrap().unwrap(), (second.clone(), second));
+        assert_eq!(one.await.unwrap().unwrap(), (first.clone(), first));
+        assert_eq!(passes.lock().len(), 1 + 3 + 2);
+        wait_for_idle(&batcher).await;
+        // A fault in a later piece is that of the query; nobody waits for a client that went away.
+        let mut bad = vec![1; 600];
+        bad[599] = 0;
+        assert!(matches!(submit(bad).await.unwrap(), Err(ApiError::NoModel(_))));
+        let mut wild = vec![1; 600];
+        wild[599] = 13;
+        assert!(matches!(submit(wild).await.unwrap(), Err(ApiError::Internal)));
+        wait_for_idle(&batcher).await;
     }
 }

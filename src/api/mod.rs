@@ -4,8 +4,8 @@
 //! [compresses](compression) what is large; a panic becomes a 500; with [`Keys`], its key must have the route's role;
 //! its body is [received](receive), within what its client may hold; then on `/v1` data routes it takes a permit or is
 //! refused at once, which bounds the queued work; a wait for `min_position` is a task and holds no thread; the handler
-//! runs blocking and computing work on the blocking pool, which keeps the permit even if the client disconnects. A large
-//! response counts until it is [sent](sending).
+//! runs blocking and computing work on the blocking pool, which keeps the permit even if the client disconnects. A
+//! large response counts until it is [sent](sending).
 //!
 //! Reads only what `serving` publishes. Knows nothing of ingest, the learner and the log: the daemon passes
 //! them as an [`Intake`], a status closure and the checks of [`Health`].
@@ -30,6 +30,7 @@ mod key;
 mod keys;
 mod ops;
 mod paced;
+mod passes;
 mod push;
 mod query;
 mod rate_limit;
@@ -57,11 +58,12 @@ use tower_http::catch_panic::CatchPanicLayer;
 
 use self::batcher::Batcher;
 use self::envelope::Room;
+use self::passes::{Engine, OfNodes, OfPairs};
 use self::requests_log::Seldom;
 use self::transfer::Ledger;
-use crate::event::{EdgeId, Intake, NodeKey};
+use crate::event::{EdgeId, Intake};
 use crate::metrics::Metrics;
-use crate::serving::{EmbeddingResponse, QueryEngine, ScoreResponse};
+use crate::serving::QueryEngine;
 
 pub use admin::{AUDIT, CheckpointResponse, LogLevelResponse, Operator, OperatorError, SourceResponse};
 pub use connections::{plain, serve};
@@ -198,8 +200,8 @@ struct Shared {
     refused_admin_lines: Seldom,
     bodies: Arc<Ledger>,
     responses: Arc<Ledger>,
-    embeddings: Arc<Batcher<NodeKey, EmbeddingResponse>>,
-    scores: Arc<Batcher<(NodeKey, NodeKey), ScoreResponse>>,
+    embeddings: Arc<Batcher<OfNodes>>,
+    scores: Arc<Batcher<OfPairs>>,
     /// One past the last record that responses reflect.
     learned: watch::Receiver<EdgeId>,
 }
@@ -230,21 +232,16 @@ impl Routes {
         state.engine.progress.on_learned(move |passed| {
             publish.send_replace(passed);
         });
-        // Some may wait for the disk.
-        let workers = 2 * std::thread::available_parallelism().map_or(1, NonZero::get);
-        let (for_nodes, for_pairs) = (state.engine.clone(), state.engine.clone());
-        let passes = &state.metrics.http.pass_items;
-        let (node_passes, pair_passes) =
-            (passes.with_label_values(&["embeddings"]), passes.with_label_values(&["links"]));
+        // Some may wait for the disk; of those at pieces of large queries, one core is left to others.
+        let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+        let workers = (2 * cores, cores.saturating_sub(1));
+        let [for_nodes, for_pairs] = ["embeddings", "links"].map(|kind| Engine {
+            engine: state.engine.clone(),
+            items: state.metrics.http.pass_items.with_label_values(&[kind]),
+        });
         let app: App = Arc::new(Shared {
-            embeddings: Batcher::new(workers, move |queries, at| {
-                node_passes.observe(items_of(queries));
-                for_nodes.embeddings_of(queries, at)
-            }),
-            scores: Batcher::new(workers, move |queries, at| {
-                pair_passes.observe(items_of(queries));
-                for_pairs.link_scores_of(queries, at)
-            }),
+            embeddings: Batcher::new(workers, OfNodes(for_nodes)),
+            scores: Batcher::new(workers, OfPairs(for_pairs)),
             learned,
             queries: Arc::new(Semaphore::new(state.limits.concurrent_queries)),
             pushes: Arc::new(Semaphore::new(state.limits.concurrent_pushes)),
@@ -309,12 +306,6 @@ impl Routes {
 /// read slowly do not keep them away.
 fn with_docs(app: &App, document: serde_json::Value) -> Router<App> {
     Router::from(docs::swagger_ui(document)).layer(from_fn_with_state(Arc::clone(app), sending::hold))
-}
-
-/// Items of all queries of a pass.
-#[allow(clippy::cast_precision_loss)]
-fn items_of<I>(queries: &[batcher::Query<'_, I>]) -> f64 {
-    queries.iter().map(|(items, _)| items.len()).sum::<usize>() as f64
 }
 
 /// Adds the layers that all routes share.

@@ -26,6 +26,11 @@ impl IdempotencyWindow {
         self.known.contains(&key)
     }
 
+    /// The keys, the oldest first.
+    pub fn keys(&self) -> impl Iterator<Item = u128> + '_ {
+        self.order.iter().copied()
+    }
+
     /// Records a key; the oldest one leaves when the window is full.
     pub fn insert(&mut self, key: u128) {
         if self.capacity == 0 || !self.known.insert(key) {

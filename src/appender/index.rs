@@ -1,6 +1,8 @@
 //! What the log means: everything that is rebuilt by reading it from the start. A live frame and a
 //! replayed frame go through the same [`Index::absorb`], so a restart cannot differ from the run.
 
+mod saved;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -8,6 +10,7 @@ use hashbrown::HashMap;
 use parking_lot::RwLock;
 
 use super::idempotency::IdempotencyWindow;
+use super::snapshot::{Capture, DeletedMeanwhile};
 use crate::event::{
     ClockRules, EdgeId, Op, PositionLookup, SourceMark, SourcePosition, SourceRange, StreamClock,
 };
@@ -54,12 +57,13 @@ impl Positions {
         all
     }
 
-    /// The positions in a log.
+    /// Those that a capture, if there is one, and the log behind it have; without clocks.
     ///
     /// # Errors
     /// When the log cannot be read.
-    pub fn of_log(reader: &mut LogReader) -> Result<Self, LogError> {
+    pub fn of_log(capture: Option<&Capture>, reader: &mut LogReader) -> Result<Self, LogError> {
         let positions = Self::default();
+        capture.into_iter().for_each(|capture| positions.take_reached(capture));
         while let Some(frame) = reader.next_frame()? {
             frame.sources.iter().for_each(|range| positions.advance(range, frame.origin_unix_ms));
         }
@@ -168,6 +172,8 @@ pub struct Index {
     pub(super) has_traces: bool,
     /// What the last release keeps that was begun.
     pub(super) released: RetentionBounds,
+    /// Edges that are deleted while a snapshot is written.
+    pub(super) deleted_meanwhile: DeletedMeanwhile,
 }
 
 impl Index {
@@ -190,6 +196,7 @@ impl Index {
             named_end: EdgeId(0),
             has_traces: false,
             released: RetentionBounds::default(),
+            deleted_meanwhile: DeletedMeanwhile::default(),
         }
     }
 
@@ -219,7 +226,9 @@ impl Index {
             self.named_end = frame.batch.end();
         }
         let (rows, has_traces) = (&self.stores.edge_features, &mut self.has_traces);
+        let meanwhile = &self.deleted_meanwhile;
         let mut removed = |edges: &[EdgeId]| {
+            meanwhile.note(edges);
             edges.iter().for_each(|edge| rows.clear(edge.0));
             *has_traces |= !edges.is_empty();
             pulse();

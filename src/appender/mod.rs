@@ -13,6 +13,7 @@ mod index;
 mod replay;
 mod retain;
 mod scrub;
+pub mod snapshot;
 mod status;
 #[cfg(test)]
 mod tests;
@@ -28,7 +29,7 @@ pub use index::{Index, Positions, TypeNames};
 pub use replay::{ReplayError, replay};
 use retain::Releasing;
 use scrub::Scrubbing;
-pub use status::{AppenderStatus, LogState};
+pub use status::{AppenderStatus, Captured, LogState};
 use watermark::ActivePartitions;
 
 use crate::event::{Receipt, Submission, SubmitError};
@@ -89,6 +90,7 @@ impl Appender {
         options: AppenderOptions,
     ) -> Self {
         status.bytes.store(log.bytes(), Ordering::Relaxed);
+        metrics.log.first_position.set(log.readers().first().0.cast_signed());
         progress.set_durable(log.durable_end());
         progress.set_indexed(index.end());
         let active = ActivePartitions::new(&index.positions, Instant::now());
@@ -120,6 +122,8 @@ impl Appender {
             self.advance_watermark();
             self.scrubbing.turn(&mut self.index);
             self.releasing.turn(&mut self.index, self.progress.kept());
+            self.capture();
+            self.cut();
             match queue.recv_timeout(IDLE) {
                 Ok(first) => {
                     self.take_group(first, queue, &pulse);
@@ -137,6 +141,33 @@ impl Appender {
             pulse();
             waiting = waiting.saturating_sub(self.take_group(first, queue, &pulse));
         }
+    }
+
+    /// Hands out a capture of the index, if one is wanted.
+    fn capture(&self) {
+        let Some(reply) = self.status.capture.lock().take() else { return };
+        let (capture, meanwhile) = (self.index.capture(), self.index.deleted_meanwhile.clone());
+        if reply.send(Captured { capture, meanwhile }).is_err() {
+            self.index.deleted_meanwhile.end();
+        }
+    }
+
+    /// Cuts the log, if that is wanted.
+    fn cut(&mut self) {
+        let Some((position, bytes_kept)) = *self.status.cut.lock() else { return };
+        let cut = if self.log.bytes() > bytes_kept { self.log.cut(position) } else { Ok(0) };
+        match &cut {
+            // One segment at a turn; the next one follows.
+            Ok(1..) => tracing::info!(first = self.log.readers().first().0, "the log was cut"),
+            Ok(0) => *self.status.cut.lock() = None,
+            Err(error) => {
+                tracing::error!(%error, "the log could not be cut");
+                *self.status.cut.lock() = None;
+            }
+        }
+        self.status.bytes.store(self.log.bytes(), Ordering::Relaxed);
+        self.metrics.log.bytes.set(self.log.bytes().cast_signed());
+        self.metrics.log.first_position.set(self.log.readers().first().0.cast_signed());
     }
 
     /// Writes `first` and what else waits; the number of submissions taken.

@@ -7,7 +7,7 @@ use thiserror::Error;
 use super::Index;
 use super::retain::release;
 use crate::event::{EdgeId, Op};
-use crate::graph::{RetentionClock, SpillError};
+use crate::graph::{Keeping, RetentionClock, SpillError};
 use crate::log::{Log, LogError};
 
 /// Why the index could not be rebuilt.
@@ -21,28 +21,34 @@ pub enum ReplayError {
     Graph(#[from] SpillError),
 }
 
-/// Rebuilds the index from the log. What is too old for whoever has learned the records below `learned` is released
-/// on the way, so that memory is not needed for all there ever was. `proceed` is called with the position reached after
-/// every frame and may end the work, which is then unfinished.
+/// Takes what the log has behind the index's end into the index. What is too old for the learner is released on the
+/// way, so that memory is not needed for all there ever was. `proceed` is called with the position reached after every
+/// frame and may end the work, which is then unfinished.
 ///
 /// # Errors
 /// When the log cannot be read or is damaged, or what the graph keeps on disk cannot be read back.
 pub fn replay(
     log: &Log,
     index: &mut Index,
-    learned: EdgeId,
+    keeping: Keeping,
     mut proceed: impl FnMut(EdgeId) -> ControlFlow<()>,
 ) -> Result<ControlFlow<()>, ReplayError> {
-    let mut reader = log.reader(EdgeId(0));
+    let mut reader = log.reader(index.end());
     let mut clock =
         RetentionClock::new(index.stores.graph.retention()).with_rules(index.stores.graph.clock_rules());
     while let Some(frame) = reader.next_frame()? {
         index.absorb(&frame)?;
-        let batch = &frame.batch;
-        let records = (0..batch.len()).map(|i| (batch.op[i], batch.id(i), batch.time[i]));
-        let edges = records.filter(|&(op, edge, _)| op == Op::Edge && edge < learned);
-        edges.for_each(|(_, edge, time)| clock.observe(edge, time));
-        release(index, clock.bounds())?;
+        let bounds = match keeping {
+            Keeping::Within(bounds) => bounds,
+            Keeping::For(learned) => {
+                let batch = &frame.batch;
+                let records = (0..batch.len()).map(|i| (batch.op[i], batch.id(i), batch.time[i]));
+                let edges = records.filter(|&(op, edge, _)| op == Op::Edge && edge < learned);
+                edges.for_each(|(_, edge, time)| clock.observe(edge, time));
+                clock.bounds()
+            }
+        };
+        release(index, bounds)?;
         if proceed(index.end()).is_break() {
             return Ok(ControlFlow::Break(()));
         }

@@ -2,7 +2,11 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use parking_lot::RwLock;
+use crossbeam_channel::{Receiver, Sender, bounded};
+use parking_lot::{Mutex, RwLock};
+
+use super::snapshot::{Capture, DeletedMeanwhile};
+use crate::event::EdgeId;
 
 use crate::log::LogError;
 
@@ -41,6 +45,18 @@ pub struct AppenderStatus {
     pub(super) accepted: AtomicU64,
     pub(super) duplicates: AtomicU64,
     pub(super) bytes: AtomicU64,
+    /// Who waits for a capture of the index.
+    pub(super) capture: Mutex<Option<Sender<Captured>>>,
+    /// Below which position the log may be cut, and to how many bytes.
+    pub(super) cut: Mutex<Option<(EdgeId, u64)>>,
+}
+
+/// A capture of the index for a snapshot.
+pub struct Captured {
+    /// The small part of the index.
+    pub capture: Capture,
+    /// The edges that are deleted from then on.
+    pub meanwhile: DeletedMeanwhile,
 }
 
 impl AppenderStatus {
@@ -60,6 +76,19 @@ impl AppenderStatus {
     #[must_use]
     pub fn duplicates(&self) -> u64 {
         self.duplicates.load(Ordering::Relaxed)
+    }
+
+    /// Asks for a capture of the index; it arrives between two frames. Who waited before does not get one.
+    #[must_use]
+    pub fn request_capture(&self) -> Receiver<Captured> {
+        let (reply, captured) = bounded(1);
+        *self.capture.lock() = Some(reply);
+        captured
+    }
+
+    /// Has the log cut, between two frames: segments below `position` go while it has more than `bytes_kept` bytes.
+    pub fn request_cut(&self, position: EdgeId, bytes_kept: u64) {
+        *self.cut.lock() = Some((position, bytes_kept));
     }
 
     /// Size of the log on disk in bytes.

@@ -15,20 +15,31 @@ use super::*;
 use crate::device::disk::tests::faulty::{Fault, Faulty};
 use crate::event::{EdgeEvent, EdgeId, Event, EventBatch, EventTime, Incoming, NodeId, NodeKey, SourceRange};
 use crate::feature::FeatureStore;
-use crate::graph::{GraphOptions, GraphStore};
+use crate::graph::{GraphOptions, GraphStore, Keeping, RetentionBounds};
 use crate::log::LogOptions;
 use crate::log::tests::faulty::MemoryDisk;
 
 mod limits;
+mod snapshots;
 
 type Outcome = Result<Receipt, SubmitError>;
+
+fn empty_index() -> Index {
+    let graph = GraphOptions { shards: 2, page_entries_max: 8 };
+    Index::new(GraphStore::new(graph), FeatureStore::new(1), FeatureStore::new(1), 100)
+}
+
+/// Takes what the log has behind the index into it.
+fn read(log: &Log, index: &mut Index) {
+    let keeping = Keeping::Within(RetentionBounds::default());
+    assert!(replay(log, index, keeping, |_| ControlFlow::Continue(())).unwrap().is_continue());
+}
 
 fn appender(disk: &MemoryDisk) -> Appender {
     let options = LogOptions { dir: "log".into(), segment_bytes: 1 << 20 };
     let (log, _) = Log::open_with(options, disk.storage()).unwrap();
-    let graph = GraphOptions { shards: 2, page_entries_max: 8 };
-    let mut index = Index::new(GraphStore::new(graph), FeatureStore::new(1), FeatureStore::new(1), 100);
-    assert!(replay(&log, &mut index, EdgeId(0), |_| ControlFlow::Continue(())).unwrap().is_continue());
+    let mut index = empty_index();
+    read(&log, &mut index);
     let options = AppenderOptions {
         commit_events_max: 1_000,
         commit_bytes_max: 5_000,

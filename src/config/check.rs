@@ -20,7 +20,7 @@ const CONNECTIONS_MAX: usize = 1_000_000;
 type Number = fn(&Config) -> u64;
 
 /// Numbers of which there must be at least one.
-pub(super) const AT_LEAST_ONE: [(&str, Number); 32] = [
+pub(super) const AT_LEAST_ONE: [(&str, Number); 34] = [
     ("api.connections_max", |config| wide(config.api.connections_max)),
     ("api.header_timeout_ms", |config| config.api.header_timeout_ms),
     ("api.bytes_per_second_min", |config| config.api.bytes_per_second_min.into()),
@@ -53,6 +53,8 @@ pub(super) const AT_LEAST_ONE: [(&str, Number); 32] = [
     ("learner.gate.window_batches", |config| config.learner.gate.window_batches),
     ("learner.gate.rollback_windows", |config| config.learner.gate.rollback_windows),
     ("checkpoint.keep", |config| wide(config.checkpoint.keep)),
+    ("snapshot.log_bytes", |config| config.snapshot.log_bytes),
+    ("snapshot.keep", |config| wide(config.snapshot.keep)),
 ];
 
 fn wide(value: usize) -> u64 {
@@ -132,12 +134,8 @@ impl Config {
         let possible = speed.is_finite() && speed >= 0.0;
         faults.require(possible, "ingest.file.events_per_second", speed, "must not be negative");
         let pages = self.graph.page_entries_max;
-        faults.require(
-            pages.is_power_of_two() && pages >= 4,
-            "graph.page_entries_max",
-            pages,
-            "must be a power of two and at least 4",
-        );
+        let allowed = "must be a power of two and at least 4";
+        faults.require(pages.is_power_of_two() && pages >= 4, "graph.page_entries_max", pages, allowed);
         let shards = self.graph.shards;
         faults.require(shards.is_power_of_two(), "graph.shards", shards, "must be a power of two");
         for (key, bytes) in [
@@ -154,6 +152,9 @@ impl Config {
         let possible = (1..=CHECKPOINT_SECONDS_MAX).contains(&interval);
         let allowed = "must be at least 1 and at most 31536000, a year";
         faults.require(possible, "checkpoint.interval_seconds", interval, allowed);
+        let interval = self.snapshot.interval_seconds;
+        let possible = (1..=CHECKPOINT_SECONDS_MAX).contains(&interval);
+        faults.require(possible, "snapshot.interval_seconds", interval, allowed);
         let segment = self.log.segment_bytes;
         faults.require(segment >= 1 << 20, "log.segment_bytes", segment, "must be at least 1048576");
         let lateness = self.stream.allowed_lateness;

@@ -17,6 +17,7 @@ use anyhow::{Context, Result, ensure};
 use parking_lot::Mutex;
 
 use crate::catalog::{Catalog, CatalogError, CheckpointRow, DecisionRow};
+use crate::event::EdgeId;
 use crate::ingest::kafka::ClusterMemory;
 use crate::learner::checkpoint::{self, Checkpoint, CheckpointHead, SUFFIX, Sink, UNFINISHED_SUFFIX};
 use crate::learner::{
@@ -235,7 +236,10 @@ impl Checkpoints {
     fn is_of(&self, log: &LogReaders, found: &Checkpoint) -> Result<bool> {
         let head = found.file.head;
         let ahead = head.position > log.durable_end();
-        Ok(!ahead && log.history(head.position).context("the event log cannot be read")? == head.history)
+        let behind = head.position > EdgeId(0) && head.position <= log.first();
+        Ok(!ahead
+            && !behind
+            && log.history(head.position).context("the event log cannot be read")? == head.history)
     }
 
     fn set_aside(&self, found: &Checkpoint) -> Result<()> {

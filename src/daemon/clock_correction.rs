@@ -53,8 +53,14 @@ pub fn correct_clock(config: &Config, latest: EventTime, apply: bool) -> Result<
     let (below, future_limit) = (store.log.durable_end(), config.stream.future_limit());
     let known = clock_correction(&store.checkpoints)?;
     let clock = |not_after| StreamClock::new(ClockRules { future_limit, not_after });
-    let (mut before, mut after) = (clock(known), clock(Some((below, latest))));
-    let mut reader = store.log.reader(EdgeId(0));
+    let (mut before, mut after, mut from) = (clock(known), clock(Some((below, latest))), EdgeId(0));
+    if store.log.readers().first() > EdgeId(0) {
+        let snapshot = store.newest_snapshot()?.context("the log was cut, and no snapshot can be read")?;
+        let saved = snapshot.capture.graph.clock;
+        (before, after) = (saved.corrected(before.rules()), saved.corrected(after.rules()));
+        from = snapshot.capture.position();
+    }
+    let mut reader = store.log.reader(from);
     while let Some(frame) = reader.next_frame().context("the event log cannot be read")? {
         let batch = &frame.batch;
         for i in (0..batch.len()).filter(|&i| batch.op[i] == Op::Edge) {
@@ -97,7 +103,7 @@ mod tests {
             let interrupt = std::sync::atomic::AtomicBool::new(false);
             store
                 .rebuild(
-                    EdgeId(0),
+                    crate::graph::Keeping::Within(crate::graph::RetentionBounds::default()),
                     &crate::daemon::Starting {
                         interrupt: &interrupt,
                         metrics: &crate::metrics::Metrics::new(),

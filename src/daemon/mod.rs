@@ -5,10 +5,10 @@
 //!  1 thread each      1 thread                 1 thread                     tokio
 //! ```
 //!
-//! Start: open the data directory, serve HTTP as "not ready", find the newest checkpoint, rebuild the graph from the
-//! log as far back as learning on from there needs it, restore the checkpoint, start the loops, then the sources. Stop,
-//! in the other direction: readiness goes false, sources end, the appender empties the queue, the learner writes a
-//! checkpoint, HTTP drains. Operators' decisions about the weights of a stopped daemon are in [`promotion`].
+//! Start: open the data directory, serve HTTP as "not ready", restore the newest checkpoint, load the newest snapshot
+//! that fits it, read the log from there, start the loops, then the sources. Stop, in the other direction: readiness
+//! goes false, sources end, the appender empties the queue, the learner writes a checkpoint, HTTP drains. Operators'
+//! decisions about the weights of a stopped daemon are in [`promotion`].
 
 mod checkpoints;
 pub mod clock_correction;
@@ -22,6 +22,7 @@ pub mod promotion;
 mod scrape;
 pub mod seek;
 pub mod service;
+mod snapshots;
 pub mod source_options;
 pub mod sources;
 mod starting;
@@ -54,7 +55,7 @@ use crate::config::Config;
 use crate::device::Device;
 use crate::event::EdgeId;
 use crate::learner::checkpoint::{Checkpoint, CheckpointHead};
-use crate::learner::{Gate, Learned, Learner, LearnerOptions, LearnerStatus, Recorders, Shared};
+use crate::learner::{Around, Gate, Learned, Learner, LearnerOptions, LearnerStatus, Recorders, Shared};
 use crate::metrics::{Metrics, set_count};
 use crate::serving::{NodeStates, Progress, QueryEngine};
 use crate::train::{LoadError, Trainer, TrainerOptions};
@@ -70,16 +71,23 @@ pub struct Daemon {
     stop: Stop,
     sources: sources::Sources,
     supervisor: Supervisor,
+    threads: Threads,
+    http: http::Server,
+}
+
+/// The threads that run until they are stopped.
+struct Threads {
+    snapshots: JoinHandle<()>,
     appender: JoinHandle<()>,
     learner: JoinHandle<()>,
     monitor: JoinHandle<()>,
-    http: http::Server,
 }
 
 /// One flag per stage, because the stages end one after another.
 #[derive(Clone, Default)]
 struct Stop {
     draining: Arc<AtomicBool>,
+    snapshots: Arc<AtomicBool>,
     appender: Arc<AtomicBool>,
     learner: Arc<AtomicBool>,
     monitor: Arc<AtomicBool>,
@@ -111,12 +119,15 @@ impl Daemon {
         scrape::register(&parts.metrics, status.clone(), &placement.reason, machine);
         let http = http::Server::start(config, &parts, &sources, &status, &placement.reason)?;
 
-        let learned = store.checkpoints.newest(&store.log.readers())?;
-        let position = learned.as_ref().map_or(EdgeId(0), |learned| learned.file.head.position);
-        store.rebuild(position, &starting)?;
+        let found = store.checkpoints.newest(&store.log.readers())?;
+        let began_unix_ms = began(found.as_ref().map(|found| found.file.head), unix_ms());
+        let mut learned = open_learned(config, &store, found, &placement.device)?;
+        let keeping = learned.keeping(&store.index.stores.graph);
+        let snapshot = store.rebuild(keeping, &starting)?;
         let wiring = sources.wiring(config, &store.index)?;
         let clusters = store.checkpoints.clusters();
-        let learner = open_learner(config, &store, learned, &parts, &placement.device, &starting)?;
+        let learner = open_learner(config, &store, (learned, began_unix_ms), &parts, &starting)?;
+        let snapshots = snapshots::Writer::new(config, &parts, &store, snapshot);
         let stop = Stop::default();
         let appender = Appender::new(
             store.log,
@@ -141,13 +152,15 @@ impl Daemon {
         let learner = supervisor.start("learner", "learner", &stop.learner, move || {
             learner.run(&flag, || pulse.beat()).map_err(|error| error.to_string())
         })?;
+        let snapshots = snapshots.start(&supervisor, &stop.snapshots)?;
         sources.start(config, &wiring, clusters)?;
         parts.health.set(Health::DAEMON, State::Ok, "running");
         let monitor = monitor::watch(&parts, &sources, &supervisor, &stop)?;
         let address = http.address();
         tracing::info!(%address, "ready");
         let health = parts.health;
-        Ok(Self { address, health, status, stop, sources, supervisor, appender, learner, monitor, http })
+        let threads = Threads { snapshots, appender, learner, monitor };
+        Ok(Self { address, health, status, stop, sources, supervisor, threads, http })
     }
 
     /// Where the HTTP interface listens.
@@ -177,10 +190,12 @@ impl Daemon {
         self.health.set(Health::DAEMON, State::Failed, "draining");
         self.stop.draining.store(true, Ordering::Release);
         self.sources.stop();
+        let Threads { snapshots, appender, learner, monitor } = self.threads;
         let stages = [
-            (&self.stop.appender, self.appender),
-            (&self.stop.learner, self.learner),
-            (&self.stop.monitor, self.monitor),
+            (&self.stop.snapshots, snapshots),
+            (&self.stop.appender, appender),
+            (&self.stop.learner, learner),
+            (&self.stop.monitor, monitor),
         ];
         for (stop, thread) in stages {
             stop.store(true, Ordering::Release);
@@ -231,33 +246,56 @@ pub fn trainer_options(config: &Config) -> TrainerOptions {
     TrainerOptions { model, learning_rate: learner.learning_rate, schedule, seed: learner.seed }
 }
 
+/// What the learner goes on from: the checkpoint that was found, or nothing.
+fn open_learned(
+    config: &Config,
+    store: &Store,
+    found: Option<Checkpoint>,
+    device: &Device,
+) -> Result<Learned> {
+    let options = trainer_options(config);
+    let first = store.log.readers().first();
+    let Some(found) = found else {
+        ensure!(
+            first == EdgeId(0),
+            "the log begins at position {first}, and no checkpoint can be used to learn on from there (see above): \
+             restore {} from a backup",
+            store.checkpoints.dir().display()
+        );
+        let gate = config.gate_options().map(Gate::new);
+        let trainer = Trainer::new(options, device)?;
+        return Ok(Learned { trainer, gate, stream: None, position: EdgeId(0) });
+    };
+    let path = store.checkpoints.dir().join(&found.file.name);
+    let learned = restore(config, store, device, found).with_context(|| {
+        let path = path.display();
+        format!("{path} cannot be used; set [model] and [stream] back, or use another data.dir")
+    })?;
+    hold_stream(&learned, first)?;
+    let (position, steps) = (learned.position.0, learned.trainer.steps());
+    tracing::info!(position, steps, "restored the learned state");
+    Ok(learned)
+}
+
+/// An error if a learner would have to read what was cut off the log, which begins at `first`.
+fn hold_stream(learned: &Learned, first: EdgeId) -> Result<()> {
+    ensure!(
+        learned.stream.is_some() || first == EdgeId(0),
+        "what the learner knows of the stream would have to be read from the log again, because graph.retention, \
+         learner.pairs_max or stream.node_feature_dimension was changed, but the log was cut: set them back, or use \
+         another data.dir"
+    );
+    Ok(())
+}
+
 fn open_learner(
     config: &Config,
     store: &Store,
-    learned: Option<Checkpoint>,
+    (mut learned, began_unix_ms): (Learned, i64),
     parts: &Parts,
-    device: &Device,
     starting: &Starting<'_>,
 ) -> Result<Learner> {
     let learner = &config.learner;
-    let options = trainer_options(config);
-    let began_unix_ms = began(learned.as_ref().map(|found| found.file.head), unix_ms());
-    let mut learned = match learned {
-        None => {
-            let gate = config.gate_options().map(Gate::new);
-            Learned { trainer: Trainer::new(options, device)?, gate, position: EdgeId(0) }
-        }
-        Some(found) => {
-            let path = store.checkpoints.dir().join(&found.file.name);
-            let learned = restore(config, device, found).with_context(|| {
-                let path = path.display();
-                format!("{path} cannot be used; set [model] and [stream] back, or use another data.dir")
-            })?;
-            let (position, steps) = (learned.position.0, learned.trainer.steps());
-            tracing::info!(position, steps, "restored the learned state");
-            learned
-        }
-    };
     learned.trainer.cache_rows(config.device.row_cache_bytes);
     let options = LearnerOptions {
         train: learner.train,
@@ -295,12 +333,16 @@ fn open_learner(
 }
 
 /// What a checkpoint holds, for a learner with these settings.
-fn restore(config: &Config, device: &Device, mut found: Checkpoint) -> Result<Learned, LoadError> {
-    let options = trainer_options(config);
-    let trainer = Trainer::load(options, device, &mut found.payload)?;
-    let gate = config.gate_options();
-    let load = |gate| Gate::load(gate, options.model, &Device::Cpu, &mut found.payload);
-    Ok(Learned { trainer, gate: gate.map(load).transpose()?, position: found.file.head.position })
+fn restore(
+    config: &Config,
+    store: &Store,
+    device: &Device,
+    mut found: Checkpoint,
+) -> Result<Learned, LoadError> {
+    let options = (trainer_options(config), config.gate_options());
+    let log_is_whole = store.log.readers().first() == EdgeId(0);
+    let around = Around { stores: &store.index.stores, pairs_max: config.learner.pairs_max, log_is_whole };
+    Learned::load(found.file.head.position, options, device, around, &mut found.payload)
 }
 
 /// When learning began, from the checkpoint or now. A time in the future comes from a wrong clock and is ignored.

@@ -15,8 +15,8 @@ use std::time::SystemTime;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::checkpoints::{Checkpoints, Restored, unix_ms};
-use super::{Store, restore};
+use super::checkpoints::{Restored, unix_ms};
+use super::{Store, hold_stream, restore};
 use crate::catalog::DecisionRow;
 use crate::config::Config;
 use crate::device::Device;
@@ -81,7 +81,7 @@ pub fn roll_back(config: &Config) -> Result<DecisionRow> {
 pub fn restore_checkpoint(config: &Config, name: &str) -> Result<(Restored, u64)> {
     let store = open_stopped(config)?;
     let (checkpoints, log) = (&store.checkpoints, store.log.readers());
-    let restored = checkpoints.restore(&log, name, |found| open(config, checkpoints, found).map(drop))?;
+    let restored = checkpoints.restore(&log, name, |found| open(config, &store, found).map(drop))?;
     // What follows the restored checkpoint counts as history, which is always trained on.
     let mut found = checkpoint::open(&checkpoints.dir().join(&restored.name))?;
     let head = CheckpointHead { began_unix_ms: super::unix_ms(), ..found.file.head };
@@ -105,17 +105,14 @@ fn decide(
         bail!("no checkpoint in {}: nothing was learned yet", checkpoints.dir().display())
     };
     let mut head = newest.file.head;
-    let mut learned = open(config, checkpoints, newest)?;
+    let mut learned = open(config, &store, newest)?;
     let version = |weights: Option<&Weights>| weights.map(|weights| weights.version);
     let before = |of: fn(&Gate) -> Option<&Weights>| version(learned.gate.as_ref().and_then(of));
     let (published, kept) = (before(Gate::published), before(Gate::kept));
-    change(&mut learned, &|| older_versions(config, checkpoints, &log))?;
+    change(&mut learned, &|| older_versions(config, &store, &log))?;
     let served = version(learned.gate.as_ref().and_then(Gate::published)).unwrap_or_default();
     head.model_version = served;
-    checkpoints.replace(head, |sink| {
-        learned.trainer.save(sink)?;
-        learned.gate.as_ref().map_or(Ok(()), |gate| gate.save(sink))
-    })?;
+    checkpoints.replace(head, |sink| learned.save(sink))?;
     let row = DecisionRow {
         position: head.position.0,
         verdict: verdict.name().to_owned(),
@@ -143,18 +140,21 @@ pub(super) fn open_stopped(config: &Config) -> Result<Store> {
     Store::open(config).context("the daemon must be stopped")
 }
 
-fn open(config: &Config, checkpoints: &Checkpoints, found: Checkpoint) -> Result<Learned> {
-    let path = checkpoints.dir().join(&found.file.name);
-    restore(config, &Device::Cpu, found).with_context(|| {
+fn open(config: &Config, store: &Store, found: Checkpoint) -> Result<Learned> {
+    let path = store.checkpoints.dir().join(&found.file.name);
+    let restored = restore(config, store, &Device::Cpu, found).map_err(anyhow::Error::from);
+    let held =
+        restored.and_then(|learned| hold_stream(&learned, store.log.readers().first()).map(|()| learned));
+    held.with_context(|| {
         format!("{} cannot be used; pass the settings that the daemon runs with", path.display())
     })
 }
 
 /// The weights in all checkpoints that were learned from this log and fit the settings.
-fn older_versions(config: &Config, checkpoints: &Checkpoints, log: &LogReaders) -> Result<Vec<Weights>> {
+fn older_versions(config: &Config, store: &Store, log: &LogReaders) -> Result<Vec<Weights>> {
     let mut versions = Vec::new();
-    for found in checkpoints.all(log)? {
-        let learned = open(config, checkpoints, found)?;
+    for found in store.checkpoints.all(log)? {
+        let learned = open(config, store, found)?;
         versions.push(learned.trainer.weights()?);
         if let Some(gate) = learned.gate {
             versions.extend([gate.published(), gate.kept()].into_iter().flatten().cloned());

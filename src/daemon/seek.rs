@@ -14,7 +14,6 @@ use anyhow::{Context, Result, bail, ensure};
 use super::promotion::open_stopped;
 use super::source_options::kafka_options;
 use super::{Store, unix_ms};
-use crate::appender::Positions;
 use crate::config::Config;
 use crate::event::{EdgeBatch, EdgeId, ORIGIN_HISTORY, PositionLookup, SourceRange};
 use crate::ingest::kafka::{KafkaFault, PartitionRange, offsets_at, preflight};
@@ -103,8 +102,7 @@ impl Seek {
             ranges.retain(|range| range.partition == wanted);
             ensure!(!ranges.is_empty(), "{source} has no partition {wanted}; there are {known:?}");
         }
-        let positions =
-            Positions::of_log(&mut store.log.reader(EdgeId(0))).context("the event log cannot be read")?;
+        let positions = store.positions()?;
         let targets = match target {
             Target::Time(at) => offsets_at(&options, &ranges, at, BROKER_PATIENCE)?,
             target => ranges.iter().map(|range| offset_of(target, range, &source)).collect::<Result<_>>()?,
@@ -177,6 +175,7 @@ fn frame(end: EdgeId, source: &Arc<str>, steps: &[Step], origin_unix_ms: i64) ->
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::appender::Positions;
     use crate::log::{Log, LogOptions};
 
     fn step(partition: i32, from: Option<i64>, to: i64) -> Step {
@@ -203,7 +202,7 @@ mod tests {
         };
         let source: Arc<str> = "kafka:t".into();
         let at = |log: &Log| {
-            let positions = Positions::of_log(&mut log.reader(EdgeId(0))).unwrap();
+            let positions = Positions::of_log(None, &mut log.reader(EdgeId(0))).unwrap();
             (0..3).map(|partition| positions.position(&source, partition)).collect::<Vec<_>>()
         };
         let mut log = open();

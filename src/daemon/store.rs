@@ -3,39 +3,45 @@
 //! ```text
 //! data.dir/log/            segments of the event log, how far it was durable (DURABLE), torn ends that were cut off
 //! data.dir/checkpoints/    what was learned
+//! data.dir/snapshots/      the index at a position of the log
 //! data.dir/catalog.sqlite  the list of checkpoints, fixed settings
 //! data.dir/dead-letters/   rejected events
 //! data.dir/spill/          unnamed files of spilled data, so it appears empty
 //! ```
 
+use std::path::PathBuf;
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 
 use super::checkpoints::Checkpoints;
 use super::clock_correction::clock_correction;
-use super::{Interrupted, Starting, tiers};
-use crate::appender::{Index, replay};
+use super::{Interrupted, Starting, snapshots, tiers};
+use crate::appender::snapshot::{Capture, SnapshotHead};
+use crate::appender::{Index, Positions, replay};
 use crate::catalog::Catalog;
 use crate::config::Config;
-use crate::event::{ClockRules, EdgeId};
+use crate::event::{ClockRules, EdgeId, EventTime};
 use crate::feature::FeatureStore;
+use crate::graph::{Keeping, RetentionBounds};
 use crate::log::{Log, LogOptions, Recovery};
 
 /// The open data directory.
 pub struct Store {
     /// The event log.
     pub log: Log,
-    /// The index rebuilt from the log.
+    /// What the log means.
     pub index: Index,
     /// What was learned.
     pub checkpoints: Checkpoints,
     /// What a crash had left of the log.
     pub recovery: Recovery,
+    /// The folder of the snapshots.
+    snapshots: PathBuf,
 }
 
 impl Store {
-    /// Opens `data.dir`, making it if it is not there, and rebuilds the index from the log.
+    /// Opens `data.dir`, making it if it is not there; the index is empty.
     ///
     /// # Errors
     /// When a folder cannot be made, another process holds the log, a part is damaged, or a setting
@@ -43,7 +49,8 @@ impl Store {
     pub fn open(config: &Config) -> Result<Self> {
         let dir = &config.data.dir;
         let checkpoint_dir = dir.join("checkpoints");
-        for folder in [dir, &checkpoint_dir] {
+        let snapshots = snapshots::dir(config);
+        for folder in [dir, &checkpoint_dir, &snapshots] {
             std::fs::create_dir_all(folder)
                 .with_context(|| format!("data.dir: cannot make the folder {}", folder.display()))?;
         }
@@ -55,28 +62,71 @@ impl Store {
         let checkpoints = Checkpoints::new(catalog, checkpoint_dir);
         let not_after = clock_correction(&checkpoints)?;
         let rules = ClockRules { future_limit: config.stream.future_limit(), not_after };
-        Ok(Self { log, index: empty_index(config, rules)?, checkpoints, recovery })
+        Ok(Self { log, index: empty_index(config, rules)?, checkpoints, recovery, snapshots })
     }
 
-    /// Rebuilds the index from the log, for a learner that continues at `learned`.
+    /// How far each partition was read.
+    ///
+    /// # Errors
+    /// When snapshots or the log cannot be read.
+    pub fn positions(&self) -> Result<Positions> {
+        let snapshot = self.newest_snapshot()?;
+        let capture = snapshot.as_ref().map(|snapshot| &snapshot.capture);
+        let mut reader = self.log.reader(capture.map_or(EdgeId(0), Capture::position));
+        Positions::of_log(capture, &mut reader).context("the event log cannot be read")
+    }
+
+    /// The newest intact snapshot, whatever was released before it was written.
+    pub(super) fn newest_snapshot(&self) -> Result<Option<SnapshotHead>> {
+        let all = RetentionBounds { since: EventTime::MAX, first: EdgeId(u64::MAX), end: EdgeId(0) };
+        snapshots::newest(&self.snapshots, &self.log.readers(), &self.index.stores, all)
+    }
+
+    /// Makes the index: from the newest snapshot that fits and the log behind it, or from the log alone. Returns the
+    /// position of that snapshot, 0 without one.
     ///
     /// # Errors
     /// When the log cannot be read or is damaged, or the start is interrupted.
-    pub fn rebuild(&mut self, learned: EdgeId, starting: &Starting<'_>) -> Result<()> {
+    pub fn rebuild(&mut self, keeping: Keeping, starting: &Starting<'_>) -> Result<EdgeId> {
         let end = self.log.durable_end();
         let started = Instant::now();
-        let proceed = starting.proceed("rebuilding the graph from the log", end);
-        let replayed = replay(&self.log, &mut self.index, learned, proceed)
+        let seconds = || started.elapsed().as_secs_f64();
+        let snapshot = match keeping {
+            // It follows from all of the log what is kept.
+            Keeping::For(_) => None,
+            Keeping::Within(kept) => {
+                snapshots::newest(&self.snapshots, &self.log.readers(), &self.index.stores, kept)?
+            }
+        };
+        let keeping = match keeping {
+            // Read from its beginning, a log shows how far the learner had come at each point.
+            Keeping::Within(kept) if snapshot.is_none() => Keeping::For(kept.end),
+            keeping => keeping,
+        };
+        if let Some(snapshot) = &snapshot {
+            snapshot.load(&mut self.index).context("remove the snapshot to start from an older one")?;
+            let position = snapshot.capture.position().0;
+            tracing::info!(position, seconds = seconds(), "the snapshot is loaded");
+        }
+        let (from, first) = (self.index.end(), self.log.readers().first());
+        ensure!(
+            from >= first,
+            "the log begins at position {first} and no snapshot can be used (see above): restore {} from a backup",
+            self.snapshots.display()
+        );
+        let proceed = starting.proceed("reading the log into the graph", end);
+        let replayed = replay(&self.log, &mut self.index, keeping, proceed)
             .context("the event log cannot be replayed")?;
         ensure!(replayed.is_continue(), Interrupted);
         if end > EdgeId(0) {
             tracing::info!(
                 records = end.0,
-                seconds = started.elapsed().as_secs_f64(),
-                "the graph is rebuilt"
+                read = end.0 - from.0,
+                seconds = seconds(),
+                "the graph is complete"
             );
         }
-        Ok(())
+        Ok(from)
     }
 }
 

@@ -176,6 +176,38 @@ impl StreamClock {
         is_clock.then_some(clock)
     }
 
+    /// The rules that it follows.
+    #[must_use]
+    pub fn rules(&self) -> ClockRules {
+        self.rules
+    }
+
+    /// The same clock under other rules, for the events that it has observed too.
+    #[must_use]
+    pub fn with_rules(mut self, rules: ClockRules) -> Self {
+        self.rules = rules;
+        self.reached = self.reach_from_anchor();
+        self
+    }
+
+    /// The same clock under these rules. Times that a correction among them excludes, and that the clock has observed,
+    /// count as the latest of the others that it still knows: it may stand too early, and never too late.
+    #[must_use]
+    pub fn corrected(self, rules: ClockRules) -> Self {
+        let Some((_, limit)) = rules.not_after.filter(|_| rules.not_after != self.rules.not_after) else {
+            return self.with_rules(rules);
+        };
+        let known = self.kept();
+        let times = self.earliest[..known].iter().chain(&self.latest[..known]);
+        let Some(&latest) = times.filter(|&&time| time <= limit.0).max() else { return Self::new(rules) };
+        let mut clock = self;
+        for time in clock.earliest[..known].iter_mut().chain(&mut clock.latest[..known]) {
+            *time = if *time > limit.0 { latest } else { *time };
+        }
+        clock.latest[..known].sort_unstable();
+        clock.with_rules(rules)
+    }
+
     /// How many of the earliest and of the latest times there are.
     fn kept(&self) -> usize {
         self.events.min(CONFIRMING_EVENTS)
@@ -330,6 +362,20 @@ mod tests {
         assert_eq!((clock.latest(), clock.confirmed()), (None, None));
         (0..20).for_each(|i| clock.observe(EdgeId(40 + i), EventTime(2_000)));
         assert_eq!(clock.confirmed(), Some(EventTime(2_000)), "what came later counts");
+    }
+
+    #[test]
+    fn a_clock_whose_events_are_gone_is_corrected_to_what_it_knows_of_the_others() {
+        let rules = |limit| ClockRules { not_after: Some((EdgeId(1_000), EventTime(limit))), ..limited(50) };
+        let mixed = clock_of(limited(50), (100..140).chain([WILD, WILD + 1]));
+        assert_eq!(mixed.corrected(rules(5_000)).confirmed(), Some(EventTime(139)));
+        let wild = clock_of(limited(50), (100..140).chain((0..20).map(|i| WILD + i)));
+        assert_eq!(wild.confirmed(), Some(EventTime(WILD + 19)));
+        let corrected = wild.corrected(rules(5_000));
+        assert_eq!(corrected.confirmed(), Some(EventTime(109)), "the tenth of the stream");
+        assert_eq!(corrected.corrected(rules(5_000)), corrected);
+        assert_eq!(wild.corrected(rules(50)).latest(), None);
+        assert_eq!(wild.corrected(limited(50)), wild);
     }
 
     #[test]

@@ -12,6 +12,7 @@
 
 pub mod cache;
 mod resident;
+mod saved;
 mod tiered;
 
 use std::io;

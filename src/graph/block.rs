@@ -11,13 +11,12 @@
 use std::ops::Range;
 
 use super::entry::{Entry, FEW, Form, Parts, Record, distance, fitting, partition};
-use super::search::TimeSearch;
 use super::slab::{EntrySource, Slab, class_entries, class_of};
 use super::view::Run;
 use crate::device::prefetch;
 
 /// Set in the class of a block whose edge ids do not ascend.
-const MIXED: u8 = 1 << 7;
+pub(super) const MIXED: u8 = 1 << 7;
 
 /// Description of one block.
 #[derive(Clone, Copy, Debug)]
@@ -25,19 +24,19 @@ pub(super) struct TemporalBlock {
     /// Time of the first entry; base of all times.
     pub start: i64,
     /// No larger than any edge id; base of all edge ids.
-    base_edge: u64,
+    pub base_edge: u64,
     /// Where the entries are in the slab.
-    slot: u32,
+    pub slot: u32,
     /// Number of entries in the earlier blocks of the node.
     pub before: u32,
     /// Distance from `base_edge` of an edge id that none in this or an earlier block of the node exceeds, as
     /// [`Form::reach`] rounds it; `u32::MAX` if that is too far.
-    reach: u32,
-    len: u16,
+    pub reach: u32,
+    pub len: u16,
     /// The slot's size class; the highest bit: edge ids do not ascend, so the entries below an edge id need not come
     /// first.
-    class: u8,
-    form: Form,
+    pub class: u8,
+    pub form: Form,
 }
 
 /// The low bits of entry `i`; narrow entries have none.
@@ -244,7 +243,8 @@ impl TemporalBlock {
         Parts::wide(slab.get(self.slot, class_entries(self.class())), self.len())
     }
 
-    fn parts_mut<'a>(&self, slab: &'a mut Slab) -> (&'a mut [Entry], &'a mut [u32]) {
+    /// The same to be changed.
+    pub fn parts_mut<'a>(&self, slab: &'a mut Slab) -> (&'a mut [Entry], &'a mut [u32]) {
         match self.form {
             Form::Narrow => (slab.get_mut(self.slot, self.len()), &mut []),
             Form::Wide => Parts::wide_mut(slab.get_mut(self.slot, class_entries(self.class())), self.len()),
@@ -291,51 +291,6 @@ impl TemporalBlock {
         let Parts { entries, lows } = self.parts(slab);
         let lows = if self.form == Form::Wide { &lows[range.clone()] } else { lows };
         Run::new(self, Parts { entries: &entries[range], lows })
-    }
-
-    /// Prefetches the entry that a search reads first.
-    #[inline]
-    pub fn announce<'a>(&self, slab: impl EntrySource<'a>) {
-        prefetch(&slab.get(self.slot, self.len())[self.len() / 2]);
-    }
-
-    /// The search for the first entry with time at least `time`, by its high bits: [`refined`](Self::refined)
-    /// completes what it finds.
-    #[inline]
-    pub fn search<'a>(&self, slab: impl EntrySource<'a>, time: i64) -> TimeSearch<'a> {
-        if time <= self.start {
-            return TimeSearch::NOWHERE;
-        }
-        let limit = distance(time, self.start) >> self.form.low_time_bits();
-        TimeSearch::new(slab.get(self.slot, self.len()), limit)
-    }
-
-    /// The number of entries before the first with time at least `time`, from the `rank` that the search for it found.
-    #[inline]
-    pub fn refined<'a>(&self, slab: impl EntrySource<'a>, rank: usize, time: i64) -> usize {
-        match self.form {
-            Form::Narrow => rank,
-            Form::Wide => self.refined_wide(slab, rank, time),
-        }
-    }
-
-    #[cold]
-    fn refined_wide<'a>(&self, slab: impl EntrySource<'a>, rank: usize, time: i64) -> usize {
-        let Parts { entries, lows } = self.parts(slab);
-        let is_earlier = |i: usize| self.unpack(entries[rank + i], lows[rank + i]).time < time;
-        rank + partition(entries.len() - rank, is_earlier)
-    }
-
-    /// Number of entries before the first with time at least `time`.
-    #[inline]
-    pub fn rank_of_time<'a>(&self, slab: impl EntrySource<'a>, time: i64) -> usize {
-        self.refined(slab, self.search(slab, time).rank(), time)
-    }
-
-    /// Number of entries before the first that is not below `record`.
-    pub fn rank_of<'a>(&self, slab: impl EntrySource<'a>, record: Record) -> usize {
-        let Parts { entries, lows } = self.parts(slab);
-        partition(entries.len(), |i| self.unpack(entries[i], low(lows, i)).key() < record.key())
     }
 
     /// `entry`, one of the block's, unpacked.

@@ -14,6 +14,8 @@
 //!
 //! Knows nothing of edges.
 
+mod saved;
+
 use std::hash::{BuildHasher, RandomState};
 
 use hashbrown::HashTable;

@@ -134,7 +134,8 @@ impl AdjacencyList {
         }
     }
 
-    fn push(&mut self, mut block: TemporalBlock, newest: u64) {
+    /// Appends a block whose rank is set and whose entries come behind all others. No edge id exceeds `newest`.
+    pub fn push(&mut self, mut block: TemporalBlock, newest: u64) {
         if let Some(last) = self.blocks().last() {
             block.reach_to(last.edges().1.min(newest));
         }
@@ -284,7 +285,7 @@ impl AdjacencyList {
 }
 
 /// Blocks of `most` entries and `page` units at most that hold `records`, ascending.
-fn encode(slab: &mut Slab, records: &[Record], most: usize, page: usize) -> Vec<TemporalBlock> {
+pub(super) fn encode(slab: &mut Slab, records: &[Record], most: usize, page: usize) -> Vec<TemporalBlock> {
     let mut blocks = Vec::new();
     let mut rest = records;
     while !rest.is_empty() {

@@ -8,7 +8,8 @@
 //!
 //! A store with a budget keeps entries beyond it on disk: `chunk` is the unit that moves, `spill` the file, `fault`
 //! handles reads of entries that are not in memory, `load` loads many chunks in advance for the writer and samplers,
-//! `evict` makes room. `compact` frees unused memory, `retain` releases old edges, `scrub` erases what was deleted.
+//! `evict` makes room. `compact` frees unused memory, `retain` releases old edges, `scrub` erases what was deleted;
+//! `saved` is the graph in a snapshot.
 //! `mirror` plans the layout in GPU memory, and `gpu` is the graph there.
 //!
 //! An edge's id is its position in the log, so the ids of a view's edges end at the view's bound. Knows
@@ -32,6 +33,7 @@ mod load;
 mod mirror;
 mod plan;
 mod retain;
+mod saved;
 mod scrub;
 mod search;
 mod slab;
@@ -44,7 +46,8 @@ pub use candidates::{Candidates, Pick};
 pub use dictionary::{NODES_MAX, NodeDictionary};
 pub use gpu::{CudaGraph, CudaGraphError, CudaGraphOptions};
 pub use mirror::{GraphMirror, GraphPatch, MirrorError, MirrorOptions};
-pub use retain::{Retention, RetentionBounds, RetentionClock};
+pub use retain::{Keeping, Retention, RetentionBounds, RetentionClock};
+pub use saved::GraphSummary;
 pub use spill::{SpillError, SpillStats};
 pub use store::GraphStore;
 pub use view::{GraphReader, GraphView, Horizon, Neighbor, Past, Run};

@@ -44,6 +44,16 @@ pub struct RetentionBounds {
     pub end: EdgeId,
 }
 
+/// What a start keeps of the log that it reads.
+#[derive(Clone, Copy, Debug)]
+pub enum Keeping {
+    /// What a learner that continues at this position still reads; that follows from the log, all of which has to be
+    /// read for it.
+    For(EdgeId),
+    /// What is inside these bounds.
+    Within(RetentionBounds),
+}
+
 impl Default for RetentionBounds {
     fn default() -> Self {
         Self { since: EventTime::MIN, first: EdgeId(0), end: EdgeId(0) }
@@ -124,6 +134,43 @@ impl RetentionClock {
             self.block += 1;
         }
         RetentionBounds { since, first: EdgeId(self.block * ROW_BLOCK), end: self.end }
+    }
+
+    /// The same clock under these rules; see [`StreamClock::corrected`].
+    #[must_use]
+    pub fn corrected(self, rules: ClockRules) -> Self {
+        Self { stream: self.stream.corrected(rules), ..self }
+    }
+
+    /// The clock as numbers.
+    #[must_use]
+    pub fn to_numbers(&self) -> Vec<i64> {
+        let stream = self.stream.to_numbers();
+        let mut numbers = vec![self.end.0, self.block, self.settled, stream.len() as u64];
+        numbers.push(self.latest_in_block.len() as u64);
+        let mut numbers: Vec<i64> = numbers.into_iter().map(u64::cast_signed).collect();
+        numbers.extend(stream);
+        numbers.extend(&self.latest_in_block);
+        numbers
+    }
+
+    /// The clock with these numbers; `None` if they are none.
+    #[must_use]
+    pub fn from_numbers(numbers: &[i64], retention: Option<Retention>, rules: ClockRules) -> Option<Self> {
+        let (counts, rest) = numbers.split_first_chunk::<5>()?;
+        let [end, block, settled, stream, blocks] = counts.map(i64::cast_unsigned);
+        let (stream, latest) = rest.split_at_checked(usize::try_from(stream).ok()?)?;
+        if latest.len() as u64 != blocks {
+            return None;
+        }
+        Some(Self {
+            retention,
+            stream: StreamClock::from_numbers(stream)?.with_rules(rules),
+            end: EdgeId(end),
+            block,
+            latest_in_block: latest.iter().copied().collect(),
+            settled,
+        })
     }
 }
 

@@ -3,7 +3,9 @@
 
 use std::hint::select_unpredictable;
 
-use super::entry::Entry;
+use super::block::{TemporalBlock, low};
+use super::entry::{Entry, Form, Parts, Record, distance, partition};
+use super::slab::EntrySource;
 use crate::device::prefetch;
 
 /// The search for the first entry of a block with some time or a later one. It advances one step per call, so that
@@ -60,5 +62,53 @@ impl<'a> TimeSearch<'a> {
         }
         let is_earlier = self.entries.get(self.low).is_some_and(|entry| u64::from(entry.time) < self.limit);
         self.low + usize::from(is_earlier)
+    }
+}
+
+/// Searches in one block.
+impl TemporalBlock {
+    /// Prefetches the entry that a search reads first.
+    #[inline]
+    pub fn announce<'a>(&self, slab: impl EntrySource<'a>) {
+        prefetch(&slab.get(self.slot, self.len())[self.len() / 2]);
+    }
+
+    /// The search for the first entry with time at least `time`, by its high bits: [`refined`](Self::refined)
+    /// completes what it finds.
+    #[inline]
+    pub fn search<'a>(&self, slab: impl EntrySource<'a>, time: i64) -> TimeSearch<'a> {
+        if time <= self.start {
+            return TimeSearch::NOWHERE;
+        }
+        let limit = distance(time, self.start) >> self.form.low_time_bits();
+        TimeSearch::new(slab.get(self.slot, self.len()), limit)
+    }
+
+    /// The number of entries before the first with time at least `time`, from the `rank` that the search for it found.
+    #[inline]
+    pub fn refined<'a>(&self, slab: impl EntrySource<'a>, rank: usize, time: i64) -> usize {
+        match self.form {
+            Form::Narrow => rank,
+            Form::Wide => self.refined_wide(slab, rank, time),
+        }
+    }
+
+    #[cold]
+    fn refined_wide<'a>(&self, slab: impl EntrySource<'a>, rank: usize, time: i64) -> usize {
+        let Parts { entries, lows } = self.parts(slab);
+        let is_earlier = |i: usize| self.unpack(entries[rank + i], lows[rank + i]).time < time;
+        rank + partition(entries.len() - rank, is_earlier)
+    }
+
+    /// Number of entries before the first with time at least `time`.
+    #[inline]
+    pub fn rank_of_time<'a>(&self, slab: impl EntrySource<'a>, time: i64) -> usize {
+        self.refined(slab, self.search(slab, time).rank(), time)
+    }
+
+    /// Number of entries before the first that is not below `record`.
+    pub fn rank_of<'a>(&self, slab: impl EntrySource<'a>, record: Record) -> usize {
+        let Parts { entries, lows } = self.parts(slab);
+        partition(entries.len(), |i| self.unpack(entries[i], low(lows, i)).key() < record.key())
     }
 }

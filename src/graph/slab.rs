@@ -208,6 +208,11 @@ impl Slab {
         &mut self.chunks[(slot >> self.shift) as usize].entries_mut()[offset..offset + entries]
     }
 
+    /// Whether a chunk is in memory.
+    pub fn holds(&self, chunk: usize) -> bool {
+        self.chunks[chunk].is_resident()
+    }
+
     /// Copies the first `entries` entries of slot `from` to slot `to`.
     pub fn copy(&mut self, from: u32, to: u32, entries: usize) {
         let mask = (1 << self.shift) - 1;

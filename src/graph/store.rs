@@ -247,7 +247,7 @@ impl GraphStore {
         outcome.end = applied.max(EdgeId(batch.first.0 + begun as u64));
         summary.plan_bytes = writer.bytes();
         *self.summary.write() = summary;
-        self.applied.store(outcome.end.0, Ordering::Release);
+        self.publish(outcome.end);
         failed.map_or(Ok(outcome), Err)
     }
 
@@ -326,6 +326,11 @@ impl GraphStore {
     #[must_use]
     pub fn applied(&self) -> EdgeId {
         EdgeId(self.applied.load(Ordering::Acquire))
+    }
+
+    /// Shows readers every record below `end`.
+    pub(super) fn publish(&self, end: EdgeId) {
+        self.applied.store(end.0, Ordering::Release);
     }
 
     /// The graph as it is now.

@@ -1,8 +1,8 @@
-//! What was learned, as a file: all that the trainer needs to go on bit for bit, the log position it stands
-//! at, and the history of the log that it was learned from. Everything else is rebuilt from the log.
+//! What was learned, as a file: all that the learner needs to go on bit for bit, the log position it stands
+//! at, and the history of the log that it was learned from.
 //!
 //! ```text
-//! magic "EVGCKPT3" | position u64 | history u64 | model version u64 | began i64
+//! magic "EVGCKPT4" | position u64 | history u64 | model version u64 | began i64
 //!   | payload | payload length u64 | CRC-32C u32 of all before
 //! ```
 //!
@@ -23,7 +23,7 @@ pub const SUFFIX: &str = ".checkpoint";
 /// What the name of an unfinished one ends with.
 pub const UNFINISHED_SUFFIX: &str = ".checkpoint.tmp";
 
-const MAGIC: &[u8; 8] = b"EVGCKPT3";
+const MAGIC: &[u8; 8] = b"EVGCKPT4";
 const HEAD_BYTES: usize = 40;
 const TAIL_BYTES: usize = 12;
 /// Bytes written and read at a time.
@@ -266,7 +266,7 @@ mod tests {
         bytes[7] -= 1;
         std::fs::write(&path, &bytes).unwrap();
         let error = open(&path).unwrap_err().to_string();
-        assert!(error.contains("EVGCKPT2") && error.contains("EVGCKPT3"), "{error}");
+        assert!(error.contains("EVGCKPT3") && error.contains("EVGCKPT4"), "{error}");
     }
 
     #[test]

@@ -37,6 +37,8 @@ pub struct LearnBatch {
     pub end: EdgeId,
     /// What retention keeps for the batch, by the edges before the run alone.
     pub kept: RetentionBounds,
+    /// Where the feed stood before the run.
+    pub begin: Option<FeedMark>,
     /// For each block of ids that begins in the run, the number of its first event, and what retention keeps from
     /// there on.
     pub blocks: Vec<(usize, EdgeId)>,
@@ -107,6 +109,15 @@ impl LearnBatch {
     }
 }
 
+/// What a feed has taken from the log before its position.
+#[derive(Clone, Debug)]
+pub struct FeedMark {
+    /// Retention's clock over the edges before it.
+    pub clock: RetentionClock,
+    /// One past the highest node before it.
+    pub known: u32,
+}
+
 /// Reads the log from a position on, or between two.
 pub struct Feed {
     reader: LogReader,
@@ -124,9 +135,10 @@ pub struct Feed {
 }
 
 impl Feed {
-    /// A feed whose first record is the one at `from`; `clock` has observed the edges before.
+    /// A feed whose first record is the one at `from`; `mark` is of what comes before.
     #[must_use]
-    pub fn new(reader: LogReader, progress: Arc<Progress>, from: EdgeId, clock: RetentionClock) -> Self {
+    pub fn new(reader: LogReader, progress: Arc<Progress>, from: EdgeId, mark: FeedMark) -> Self {
+        let FeedMark { clock, known } = mark;
         Self {
             reader,
             progress,
@@ -136,7 +148,7 @@ impl Feed {
             position: from,
             end: EdgeId(u64::MAX),
             clock,
-            known: 0,
+            known,
         }
     }
 
@@ -157,10 +169,15 @@ impl Feed {
         &mut self.clock
     }
 
-    /// Goes on from what `earlier`, which ended where this feed begins, has observed.
-    pub fn follow(&mut self, earlier: &Self) {
-        self.clock.clone_from(&earlier.clock);
-        self.known = earlier.known;
+    /// Where the feed stands besides its position: between two batches, what [`resume`](Self::resume) takes.
+    #[must_use]
+    pub fn mark(&self) -> FeedMark {
+        FeedMark { clock: self.clock.clone(), known: self.known }
+    }
+
+    /// Goes on as a feed that stood at `mark`.
+    pub fn resume(&mut self, FeedMark { clock, known }: FeedMark) {
+        (self.clock, self.known) = (clock, known);
     }
 
     /// Fills `batch` with up to `edges_max` edges. Waits at most `idle` for a first record and, once
@@ -176,6 +193,7 @@ impl Feed {
         fill: Duration,
     ) -> Result<(), LogError> {
         batch.clear(self.position, self.clock.bounds(), self.known);
+        batch.begin = Some(self.mark());
         let mut deadline = Instant::now() + idle;
         while !batch.is_full(edges_max) && self.position < self.end {
             if self.frame.is_none() && !self.next_frame(deadline)? {

@@ -24,7 +24,7 @@
 //!
 //! Depends on neither log nor readers: what a verdict causes is in [`publish`](super::publish).
 
-use std::io::{Error, ErrorKind, Read, Write};
+use std::io::{Error, Read, Write};
 
 use crate::device::Device;
 use crate::model::{ModelOptions, Weights, tables};
@@ -33,10 +33,10 @@ use crate::train::ranking::average_precision;
 use crate::train::{LoadError, PreparedBatch, TrainError, Trainer};
 
 /// First bytes of a saved gate.
-const MAGIC: u64 = u64::from_le_bytes(*b"EVGGATE1");
+pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"EVGGATE1");
 
 /// How often the gate evaluates, and with what tolerances.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct GateOptions {
     /// One of so many batches is evaluated; at least 1.
     pub every_batches: u64,
@@ -228,7 +228,7 @@ impl Gate {
     ///
     /// # Errors
     /// What `out` reports.
-    pub fn save(&self, out: &mut impl Write) -> std::io::Result<()> {
+    pub(super) fn save(&self, out: &mut impl Write) -> std::io::Result<()> {
         for number in [MAGIC, self.doubts, self.window.batches] {
             tables::write_u64(out, number)?;
         }
@@ -242,26 +242,17 @@ impl Gate {
         Ok(())
     }
 
-    /// A gate from saved bytes, with these options; one before its first promotion where none was saved.
+    /// A gate from what [`save`](Self::save) wrote behind [`MAGIC`], with these options.
     ///
     /// # Errors
-    /// The bytes are damaged, are no gate, or hold weights of another model.
-    pub fn load(
+    /// The bytes are damaged, or hold weights of another model.
+    pub(super) fn load(
         options: GateOptions,
         model: ModelOptions,
         device: &Device,
         input: &mut impl Read,
     ) -> Result<Self, LoadError> {
         let mut gate = Self::new(options);
-        let mut first = [0; 1];
-        if input.read(&mut first)? == 0 {
-            return Ok(gate);
-        }
-        let found = tables::read_u64(&mut first.as_slice().chain(&mut *input))?;
-        if found != MAGIC {
-            let words = format!("a saved gate begins with {MAGIC:#018x}, not with {found:#018x}");
-            return Err(Error::new(ErrorKind::InvalidData, words).into());
-        }
         gate.doubts = tables::read_u64(input)?;
         gate.window.batches = tables::read_u64(input)?;
         let sums: Vec<f64> = tables::read_table(input)?;

@@ -9,14 +9,16 @@
 //! skipped first. A step whose loss is not finite is skipped the same way. A batch whose rows cannot be read waits
 //! until they can.
 //!
-//! Quality, the destinations for negatives, rows of nodes and the EdgeBank baseline are functions of the log up to
-//! the cursor; after a restart they are rebuilt from it. What cannot be rebuilt is in the checkpoint.
+//! The destinations for negatives, rows of nodes and the EdgeBank baseline are functions of the log up to the cursor.
+//! They are in the checkpoint all the same, so that a start need not read the log up to there; where the settings ask
+//! for others, it does. Quality begins anew.
 
 pub mod checkpoint;
 mod checkpoint_requests;
 mod feed;
 pub mod gate;
 mod gpu;
+mod learned;
 mod measure;
 mod node_rows;
 mod options;
@@ -27,6 +29,7 @@ mod quality;
 mod replay;
 mod status;
 mod step;
+mod stream_state;
 #[cfg(test)]
 mod tests;
 
@@ -40,23 +43,22 @@ use thiserror::Error;
 
 pub use checkpoint::{CheckpointError, CheckpointFile, CheckpointHead};
 pub use checkpoint_requests::{CheckpointRequests, CheckpointResult, Durable};
-pub use feed::{Feed, LearnBatch};
+pub use feed::{Feed, FeedMark, LearnBatch};
 pub use gate::{Decision, Gate, GateOptions, Verdict};
-pub use options::{
-    CheckpointRecorder, DecisionRecorder, DeviceLost, Learned, LearnerOptions, Recorders, Shared,
-};
+pub use learned::Learned;
+pub use options::{CheckpointRecorder, DecisionRecorder, DeviceLost, LearnerOptions, Recorders, Shared};
 pub use quality::{BatchQuality, QualityWindow};
 pub use status::{GateReport, LearnerBytes, LearnerReport, LearnerStatus};
+pub use stream_state::{Around, StreamState};
 
 use self::measure::unix_seconds;
 use self::step::Ahead;
 use crate::event::{EdgeId, NodeId};
 use crate::feature::FeatureStore;
-use crate::graph::RetentionClock;
 use crate::log::{LogError, LogReaders};
 use crate::model::NodeMemory;
 use crate::model::walk::WalkState;
-use crate::train::edgebank::{BankRule, EdgeBank};
+use crate::train::edgebank::EdgeBank;
 use crate::train::lookahead::Helper;
 use crate::train::{PreparedBatch, StepMode, StreamNegatives, TrainError, Trainer};
 
@@ -131,27 +133,25 @@ impl Learner {
     /// # Errors
     /// When the log cannot be read or threads cannot be started.
     pub fn new(
-        Learned { trainer, gate, position }: Learned,
+        Learned { trainer, gate, stream, position }: Learned,
         log: LogReaders,
         shared: Shared,
         options: LearnerOptions,
         record: Recorders,
         proceed: impl FnMut(EdgeId) -> ControlFlow<()>,
     ) -> Result<Option<Self>, LearnerError> {
-        let retention = shared.engine.stores.graph.retention();
-        let clock = RetentionClock::new(retention).with_rules(shared.engine.stores.graph.clock_rules());
-        // The baseline keeps the pairs that the graph keeps, so that it is bounded too.
-        let is_bounded = retention.is_some() || options.pairs_max > 0;
-        let rule = if is_bounded { BankRule::Retained } else { BankRule::Unlimited };
-        let feed = Feed::new(log.reader(position), shared.progress.clone(), position, clock);
+        let knows_stream = stream.is_some() || position == EdgeId(0);
+        let stream = stream.unwrap_or_else(|| StreamState::new(&shared.engine.stores, options.pairs_max));
+        let StreamState { bank, pool, node_rows, mark, .. } = stream;
+        let feed = Feed::new(log.reader(position), shared.progress.clone(), position, mark);
         let mut learner = Self {
             trainer,
             gate,
             feed,
             log,
-            pool: if retention.is_some() { StreamNegatives::aging() } else { StreamNegatives::new() },
-            bank: EdgeBank::new(rule).limited(options.pairs_max),
-            node_rows: FeatureStore::new(shared.engine.stores.node_features.dimension()),
+            pool,
+            bank,
+            node_rows,
             deleted: Vec::new(),
             quality: QualityWindow::new(options.quality_window_batches),
             threads: Arc::new(priority::step_threads(options.threads, options.nice)?),
@@ -170,7 +170,7 @@ impl Learner {
             record,
         };
         learner.limit_pairs();
-        if learner.rebuild(position, proceed)?.is_break() {
+        if !knows_stream && learner.rebuild(position, proceed)?.is_break() {
             return Ok(None);
         }
         let kept = learner.feed.clock().bounds();
@@ -199,8 +199,8 @@ impl Learner {
         mut proceed: impl FnMut(EdgeId) -> ControlFlow<()>,
     ) -> Result<ControlFlow<()>, LogError> {
         let reader = self.log.reader(EdgeId(0));
-        let (progress, clock) = (self.shared.progress.clone(), self.feed.clock().clone());
-        let mut feed = Feed::new(reader, progress, EdgeId(0), clock).up_to(position);
+        let (progress, begin) = (self.shared.progress.clone(), self.feed.mark());
+        let mut feed = Feed::new(reader, progress, EdgeId(0), begin).up_to(position);
         let mut batch = LearnBatch::default();
         while feed.position() < position {
             feed.fill(&mut batch, self.options.batch_events, IDLE, Duration::ZERO)?;
@@ -215,7 +215,7 @@ impl Learner {
                 return Ok(ControlFlow::Break(()));
             }
         }
-        self.feed.follow(&feed);
+        self.feed.resume(feed.mark());
         Ok(ControlFlow::Continue(()))
     }
 
@@ -264,10 +264,10 @@ impl Learner {
                 }
             }
             if Instant::now() >= self.checkpoint_due || self.shared.status.requests.is_waiting() {
-                self.checkpoint(&pulse);
+                self.checkpoint(&batch, &pulse);
             }
         }
-        self.checkpoint(&pulse);
+        self.checkpoint(&batch, &pulse);
         Ok(())
     }
 
@@ -338,19 +338,17 @@ impl Learner {
         }
     }
 
-    /// Writes what a checkpoint holds: the trainer, then the gate, if there is one.
-    fn save(&self, out: &mut impl io::Write) -> io::Result<()> {
-        self.trainer.save(out)?;
-        self.gate.as_ref().map_or(Ok(()), |gate| gate.save(out))
-    }
-
     /// Writes a checkpoint if anything was learned since the last one, and completes the requests for one. A failure is
     /// counted and logged, and retried at the next interval: the log still has everything.
-    fn checkpoint(&mut self, pulse: &dyn Fn()) {
+    fn checkpoint(&mut self, batch: &LearnBatch, pulse: &dyn Fn()) {
         self.drop_pairs();
         self.fetch_gpu_weights();
         let position = self.learned;
-        let written = if position == self.checkpointed { Ok(()) } else { self.write_checkpoint(pulse) };
+        let written = if position == self.checkpointed {
+            Ok(())
+        } else {
+            self.write_checkpoint(&self.mark(batch), pulse)
+        };
         self.checkpoint_due = Instant::now() + next_checkpoint(&self.options, self.checkpointed);
         let durable = written.map_err(|error| error.to_string()).and_then(|()| {
             let name = checkpoint::name(position);
@@ -362,14 +360,14 @@ impl Learner {
         self.shared.status.requests.complete(&durable);
     }
 
-    fn write_checkpoint(&mut self, pulse: &dyn Fn()) -> Result<(), CheckpointError> {
+    fn write_checkpoint(&mut self, mark: &FeedMark, pulse: &dyn Fn()) -> Result<(), CheckpointError> {
         let (started, position) = (Instant::now(), self.learned);
         let dir = &self.options.checkpoint_dir;
         let failed = |error| CheckpointError::Io { path: dir.clone(), source: io::Error::other(error) };
         let written = self.log.history(position).map_err(failed).and_then(|history| {
             let began_unix_ms = self.options.began_unix_ms;
             let head = CheckpointHead { position, history, model_version: self.version, began_unix_ms };
-            checkpoint::write(dir, head, pulse, |sink| self.save(sink))
+            checkpoint::write(dir, head, pulse, |sink| self.save(mark, sink))
         });
         let metrics = &self.shared.metrics.checkpoint;
         match written {

@@ -4,11 +4,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{BatchQuality, CheckpointFile, Decision, Gate, LearnerStatus};
-use crate::event::EdgeId;
+use super::{BatchQuality, CheckpointFile, Decision, LearnerStatus};
 use crate::metrics::Metrics;
 use crate::serving::{Progress, QueryEngine};
-use crate::train::Trainer;
 use crate::train::replay::ReplayOptions;
 
 /// The loop's settings.
@@ -78,14 +76,4 @@ pub struct Recorders {
     pub decision: DecisionRecorder,
     /// For a failed GPU.
     pub device_lost: DeviceLost,
-}
-
-/// What the loop goes on from.
-pub struct Learned {
-    /// The trainer, with the weights that are the candidate.
-    pub trainer: Trainer,
-    /// Which weights are served; `None` serves the candidate after every step.
-    pub gate: Option<Gate>,
-    /// Where in the log they stand.
-    pub position: EdgeId,
 }

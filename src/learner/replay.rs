@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use super::step::world;
-use super::{Feed, LearnBatch, Learner, LearnerError};
+use super::{Feed, FeedMark, LearnBatch, Learner, LearnerError};
 use crate::event::{EdgeId, EventTime};
 use crate::graph::{GraphView, RetentionClock};
 use crate::model::GatherError;
@@ -33,11 +33,16 @@ impl Learner {
             return Ok(());
         }
         for number in 0..due {
+            let first_before = self.log.first();
             let result = match self.replay_one(batch, number) {
                 Ok(true) => "trained",
                 Ok(false) => continue,
                 Err(LearnerError::Train(error @ (TrainError::NonFinite { .. } | TrainError::Storage(_)))) => {
                     tracing::warn!(%error, position = batch.first.0, "a replay was skipped");
+                    "skipped"
+                }
+                Err(LearnerError::Log(error)) if self.log.first() > first_before => {
+                    tracing::debug!(%error, "the range of a replay was cut off the log");
                     "skipped"
                 }
                 Err(error) => return Err(error),
@@ -50,12 +55,12 @@ impl Learner {
     /// One replay; `false` if there is nothing old enough.
     pub(super) fn replay_one(&mut self, batch: &LearnBatch, number: u64) -> Result<bool, LearnerError> {
         let (length, seed) = (self.options.batch_events, self.options.seed);
-        let history = batch.kept.first.0..batch.first.0;
+        let history = batch.kept.first.max(self.log.first()).0..batch.first.0;
         let key = [seed, batch.first.0, number];
         let Some(first) = self.options.replay.draw(key, &history, length as u64) else { return Ok(false) };
         let (reader, progress) = (self.log.reader(EdgeId(first)), self.shared.progress.clone());
-        let mut feed =
-            Feed::new(reader, progress, EdgeId(first), RetentionClock::new(None)).up_to(batch.first);
+        let begin = FeedMark { clock: RetentionClock::new(None), known: 0 };
+        let mut feed = Feed::new(reader, progress, EdgeId(first), begin).up_to(batch.first);
         let mut old = LearnBatch::default();
         feed.fill(&mut old, length, Duration::ZERO, Duration::ZERO)?;
         let world = world(&self.shared.engine, &self.node_rows, batch);

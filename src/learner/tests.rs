@@ -154,7 +154,7 @@ impl Rig {
     }
 
     fn learner_at(&self, trainer: Trainer, position: EdgeId, options: LearnerOptions) -> Learner {
-        self.learner_from(Learned { trainer, gate: None, position }, options, Box::new(|_| ()))
+        self.learner_from(Learned { trainer, gate: None, stream: None, position }, options, Box::new(|_| ()))
     }
 
     fn learner_from(&self, from: Learned, options: LearnerOptions, decision: DecisionRecorder) -> Learner {
@@ -185,6 +185,13 @@ fn record(batch: &mut EdgeBatch, op: Op, node: u32) {
 }
 
 impl Learner {
+    /// What a checkpoint of a learner that has drained holds.
+    fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        self.save(&self.feed.mark(), &mut bytes).unwrap();
+        bytes
+    }
+
     /// Learns all that is indexed, and returns the batches.
     fn drain(&mut self) -> Vec<LearnBatch> {
         let mut batches = Vec::new();
@@ -272,7 +279,7 @@ fn long_run(model: TgnOptions, graph: GraphStore, restarts: bool, each: impl Fn(
     let options = LearnerOptions { batch_events: 100, rank_queries: 1, replay, ..rig.options() };
     let gate = || Some(Gate::new(gate::options()));
     let trainer = Trainer::new(trained, &Device::Cpu).unwrap();
-    let from = Learned { trainer, gate: gate(), position: EdgeId(0) };
+    let from = Learned { trainer, gate: gate(), stream: None, position: EdgeId(0) };
     let mut learner = rig.learner_from(from, options.clone(), Box::new(|_| ()));
     let event = |round: u32, i: u32| {
         let late = if i.is_multiple_of(11) { i64::from(i % 3) * 400 } else { 0 };
@@ -300,9 +307,7 @@ fn long_run(model: TgnOptions, graph: GraphStore, restarts: bool, each: impl Fn(
             learner = rig.learner_from(from, options.clone(), Box::new(|_| ()));
         }
     }
-    let mut bytes = Vec::new();
-    learner.save(&mut bytes).unwrap();
-    bytes
+    learner.to_bytes()
 }
 
 #[test]
@@ -460,7 +465,7 @@ fn a_forgotten_node_is_in_no_byte_of_a_checkpoint() {
     states.gather(&[NodeId(2)], &mut published);
     assert_eq!(Some(&published[..]), state.memory.row(NodeId(2)), "readers see it without that message");
     assert_eq!(states.updated(NodeId(2)), Some(state.memory.updated(NodeId(2))));
-    learner.checkpoint(&|| ());
+    learner.checkpoint(&LearnBatch::default(), &|| ());
     assert_eq!(learner.bank.score(NodeId(2), NodeId(9)), 0.0);
 
     // What a restart shows is what was shown before it.

@@ -57,6 +57,8 @@
 //! A plain edge takes **12 bytes** (16 where a frame spans 2^32 units of time or more), and a frame 56
 //! more. Columns are copied, not converted: encoding and decoding run at the speed of memory.
 //!
+//! A log that was [cut](Log::cut) begins with a later segment; what its first records were is then in a snapshot.
+//!
 //! # Operation
 //! [`append`](Log::append) encodes into memory; `commit` writes everything appended at once and syncs
 //! once, so the cost of a sync is shared by whatever has gathered meanwhile. Readers then see the new

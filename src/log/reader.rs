@@ -18,8 +18,10 @@ const SKIP_AHEAD: usize = 4 << 10;
 
 /// What the writer publishes to readers, once it is durable.
 pub(super) struct Durable {
-    /// In order of position; grows at its end only.
+    /// In order of position. Segments are added at the end and removed at the beginning.
     pub segments: Vec<Segment>,
+    /// How many were removed.
+    pub removed: usize,
     /// One past the last durable position.
     pub end: EdgeId,
 }
@@ -56,6 +58,13 @@ impl LogReaders {
         Ok(0)
     }
 
+    /// The first position: 0, unless the log was cut.
+    #[must_use]
+    pub fn first(&self) -> EdgeId {
+        let durable = self.durable.lock();
+        durable.segments.first().map_or(durable.end, |segment| segment.first)
+    }
+
     /// One past the last durable position.
     #[must_use]
     pub fn durable_end(&self) -> EdgeId {
@@ -75,7 +84,7 @@ pub struct LogReader {
 
 struct Place {
     segment: SegmentReader,
-    /// Index of the segment among the durable ones.
+    /// Number of the segment among all that there were since the log was opened.
     index: usize,
     offset: u64,
     /// Durable length of the segment at the last check, bytes.
@@ -153,19 +162,22 @@ impl LogReader {
     /// The segment to read on in, with more to read than is known or not begun; `None` at the end.
     fn next_segment(&self) -> Result<Option<(usize, Segment)>, LogError> {
         let durable = self.log.durable.lock();
-        let segments = &durable.segments;
+        let (segments, removed) = (&durable.segments, durable.removed);
+        let segment_at = |index: usize| segments.get(index.checked_sub(removed)?);
         let (index, expected) = match &self.place {
-            Some(place) => match segments.get(place.index) {
+            Some(place) => match segment_at(place.index) {
                 Some(segment) if segment.bytes > place.offset => return Ok(Some((place.index, *segment))),
                 _ => (place.index + 1, Some(place.next)),
             },
             None => {
                 // Frames without records that stand at a segment's first position may end the segment before.
                 let behind = segments.partition_point(|segment| segment.first < self.position);
-                (behind.saturating_sub(1), (behind == 0).then_some(self.position))
+                (removed + behind.saturating_sub(1), (behind == 0).then_some(self.position))
             }
         };
-        let Some(segment) = segments.get(index) else { return Ok(None) };
+        // A reader that is overtaken by a cut goes on with what there is, and finds the gap.
+        let index = index.max(removed);
+        let Some(segment) = segment_at(index) else { return Ok(None) };
         match expected {
             Some(expected) if expected != segment.first => Err(LogError::Gap {
                 path: self.log.dir.join(super::segment::file_name(segment.first)),
@@ -201,6 +213,6 @@ pub fn read_only(dir: &Path) -> Result<LogReader, LogError> {
     let storage: Arc<dyn LogStorage> = Arc::new(Directory::existing(dir));
     let (segments, found) = recovery::scan(&storage, dir)?;
     let first = segments.first().map_or(found.end, |segment| segment.first);
-    let durable = Arc::new(Mutex::new(Durable { segments, end: found.end }));
+    let durable = Arc::new(Mutex::new(Durable { segments, removed: 0, end: found.end }));
     Ok(LogReaders { dir: dir.to_owned(), storage, durable }.reader(first))
 }

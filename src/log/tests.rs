@@ -1,6 +1,7 @@
 //! What every test of the log uses, and the log on a disk that works.
 
 mod crash;
+mod cut;
 mod damage;
 pub mod faulty;
 mod round_trip;

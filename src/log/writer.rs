@@ -89,7 +89,7 @@ impl Log {
         };
         let mark = MarkFile::open(&*storage, &dir)?;
         storage.sync_directory().map_err(|source| LogError::io("sync", &dir, source))?;
-        let durable = Arc::new(Mutex::new(Durable { segments, end: recovery.end }));
+        let durable = Arc::new(Mutex::new(Durable { segments, removed: 0, end: recovery.end }));
         let log = Self {
             segment_bytes,
             readers: LogReaders { dir, storage, durable },
@@ -183,6 +183,33 @@ impl Log {
         self.tail_unclean = true;
         let cleaned = self.clean_tail();
         written.and(cleaned)
+    }
+
+    /// Removes the oldest segment if all its records are below `position`, and returns how many bytes went; 0: nothing
+    /// may go. The record before `position` stays, so that the history up to there is known.
+    ///
+    /// # Errors
+    /// When the file cannot be removed; the log is as before.
+    pub fn cut(&mut self, position: EdgeId) -> Result<u64, LogError> {
+        let oldest = {
+            let mut durable = self.readers.durable.lock();
+            if durable.segments.get(1).is_none_or(|next| next.first >= position) {
+                return Ok(0);
+            }
+            durable.removed += 1;
+            durable.segments.remove(0)
+        };
+        let (storage, name) = (&self.readers.storage, file_name(oldest.first));
+        if let Err(source) = storage.remove(&name) {
+            let mut durable = self.readers.durable.lock();
+            durable.removed -= 1;
+            durable.segments.insert(0, oldest);
+            return Err(LogError::io("remove", self.readers.dir.join(name), source));
+        }
+        self.bytes -= oldest.bytes;
+        // A crash may bring the name back; what follows it is still there then, or this one would have been synced.
+        storage.sync_directory().map_err(|source| LogError::io("sync", &self.readers.dir, source))?;
+        Ok(oldest.bytes)
     }
 
     /// The next position to append.

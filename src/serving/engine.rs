@@ -46,6 +46,14 @@ pub struct QueryEngine {
     buffers: Mutex<Vec<Scratch>>,
 }
 
+/// What a query sees from its begin to its end, however many passes it takes: one version of the weights, one time.
+#[derive(Clone)]
+pub struct Moment {
+    weights: Arc<Weights>,
+    freshness: Freshness,
+    at: EventTime,
+}
+
 /// Buffers of one query.
 #[derive(Default)]
 pub(super) struct Scratch {
@@ -104,7 +112,17 @@ impl QueryEngine {
         at: Option<EventTime>,
         unknown: UnknownKeys,
     ) -> Result<EmbeddingResponse, QueryError> {
-        single(self.embeddings_of(&[(keys, unknown)], at)?)
+        single(self.embeddings_of(&[(keys, unknown)], &self.moment(at)?)?)
+    }
+
+    /// The begin of a query about time `at`; without a time, just after the latest event.
+    ///
+    /// # Errors
+    /// No weights were published yet.
+    pub fn moment(&self, at: Option<EventTime>) -> Result<Moment, QueryError> {
+        let weights = self.model().ok_or(QueryError::NotReady)?;
+        let freshness = self.progress.freshness(weights.version);
+        Ok(Moment { weights, freshness, at: self.time_or_now(at) })
     }
 
     /// As [`embeddings`](Self::embeddings), for several queries in one pass: one response each, in order. Every node is
@@ -115,11 +133,10 @@ impl QueryEngine {
     pub fn embeddings_of(
         &self,
         queries: &[(&[NodeKey], UnknownKeys)],
-        at: Option<EventTime>,
+        moment: &Moment,
     ) -> Result<Vec<EmbeddingResponse>, QueryError> {
-        let weights = self.model().ok_or(QueryError::NotReady)?;
-        let freshness = self.progress.freshness(weights.version);
-        let at = self.time_or_now(at);
+        let Moment { weights, freshness, at } = moment;
+        let (freshness, at) = (*freshness, *at);
         let ids = |&(keys, unknown): &(&[NodeKey], UnknownKeys)| -> Vec<Option<NodeId>> {
             keys.iter().map(|key| self.lookup(key, unknown)).collect()
         };
@@ -127,7 +144,7 @@ impl QueryEngine {
         let unique = distinct(ids.iter().flatten().flatten().copied());
         let dimension = weights.model().needs().embedding_dim;
         let cold = self.cold(&unique);
-        let vectors = self.embed(&weights, unique.nodes(), at)?;
+        let vectors = self.embed(weights, unique.nodes(), at)?;
         let found = |id: NodeId| {
             let vector = embedding_of(id, &unique, &vectors, dimension);
             if !vector.iter().all(|value| value.is_finite()) {
@@ -155,7 +172,7 @@ impl QueryEngine {
         at: Option<EventTime>,
         unknown: UnknownKeys,
     ) -> Result<ScoreResponse, QueryError> {
-        single(self.link_scores_of(&[(pairs, unknown)], at)?)
+        single(self.link_scores_of(&[(pairs, unknown)], &self.moment(at)?)?)
     }
 
     /// As [`link_scores`](Self::link_scores), for several queries in one pass: one response each, in order.
@@ -165,11 +182,10 @@ impl QueryEngine {
     pub fn link_scores_of(
         &self,
         queries: &[(&[(NodeKey, NodeKey)], UnknownKeys)],
-        at: Option<EventTime>,
+        moment: &Moment,
     ) -> Result<Vec<ScoreResponse>, QueryError> {
-        let weights = self.model().ok_or(QueryError::NotReady)?;
-        let freshness = self.progress.freshness(weights.version);
-        let at = self.time_or_now(at);
+        let Moment { weights, freshness, at } = moment;
+        let (freshness, at) = (*freshness, *at);
         let ids = |&(pairs, unknown): &(&[(NodeKey, NodeKey)], UnknownKeys)| -> Vec<_> {
             pairs.iter().map(|(src, dst)| (self.lookup(src, unknown), self.lookup(dst, unknown))).collect()
         };
@@ -178,8 +194,8 @@ impl QueryEngine {
         let unique = distinct(known.iter().flat_map(|&(src, dst)| [src, dst]));
         let cold_ones = self.cold(&unique);
         let probabilities = match weights.model().walk() {
-            Some(network) => self.score_walks(&weights, network, &known, at),
-            None => self.score(&weights, &unique, &self.embed(&weights, unique.nodes(), at)?, &known),
+            Some(network) => self.score_walks(weights, network, &known, at),
+            None => self.score(weights, &unique, &self.embed(weights, unique.nodes(), at)?, &known),
         };
         let mut probabilities = probabilities.into_iter();
         let mut score = |(src, dst): (Option<NodeId>, Option<NodeId>)| match src.zip(dst) {

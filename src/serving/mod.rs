@@ -12,7 +12,7 @@ mod states;
 mod stores;
 mod walks;
 
-pub use engine::QueryEngine;
+pub use engine::{Moment, QueryEngine};
 pub use pairs::PairStates;
 pub use progress::{Freshness, Progress};
 pub use response::{

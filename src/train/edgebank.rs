@@ -8,6 +8,8 @@
 //!
 //! Knows nothing of negatives, splits or batches sizes: callers score a batch, then let it be observed.
 
+mod saved;
+
 use hashbrown::{HashMap, HashSet};
 
 use super::quantile::{ROUNDING, quantile};

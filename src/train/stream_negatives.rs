@@ -16,6 +16,8 @@
 //! A draw is a function of (seed, batch, place in the batch), of the batch and of the events before it. The protocols
 //! with published negatives draw from a [`DestinationPool`] alone.
 
+mod saved;
+
 use std::collections::VecDeque;
 
 use super::negative::DestinationPool;

@@ -252,6 +252,7 @@ const ZERO: &[(&str, &str)] = &[
     ("evergraph_graph_expired_edges_total", "everything is kept"),
     ("evergraph_graph_unknown_type_edges_total", "the model has no edge types"),
     ("evergraph_http_held_bytes", "bodies and responses are small"),
+    ("evergraph_log_first_position", "nothing is cut off the log"),
     ("evergraph_log_replay_position", "it starts with an empty log"),
     ("evergraph_log_replay_end_position", "it starts with an empty log"),
     ("evergraph_ingest_paused", "nothing holds the sources up"),
@@ -267,6 +268,7 @@ const ZERO: &[(&str, &str)] = &[
     ("evergraph_train_nonfinite_total", "every loss is finite"),
     ("evergraph_train_storage_failures_total", "the disk works"),
     ("evergraph_checkpoint_failures_total", "the disk works"),
+    ("evergraph_snapshot_failures_total", "the disk works"),
     ("evergraph_device_degraded", "no GPU is asked for"),
 ];
 
@@ -286,6 +288,7 @@ impl AtWork {
             .set("stream.allowed_lateness=100")
             .set("learner.batch_events=20")
             .set("checkpoint.interval_seconds=1")
+            .set("snapshot.interval_seconds=1")
             .set("api.body_bytes_max=100000")
             .set("memory.graph_bytes_max=1048576")
             .set("learner.gate.every_batches=1")
@@ -316,8 +319,13 @@ impl AtWork {
             at_work.daemon.post(path, "application/json", &body.to_string()).unwrap();
         }
         let saved = Instant::now() + PATIENCE;
-        while !at_work.metrics().contains("evergraph_checkpoint_duration_seconds_count 1") {
-            assert!(Instant::now() < saved, "no checkpoint was written");
+        let is_saved = |text: &str| {
+            let written =
+                ["checkpoint", "snapshot"].map(|what| format!("evergraph_{what}_duration_seconds_count 0"));
+            written.iter().all(|none| !text.contains(none.as_str()))
+        };
+        while !is_saved(&at_work.metrics()) {
+            assert!(Instant::now() < saved, "no checkpoint and snapshot were written");
             at_work.push_good_events();
             std::thread::sleep(Duration::from_millis(100));
         }

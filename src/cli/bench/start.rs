@@ -1,17 +1,18 @@
 //! `evergraph bench start`: how long a daemon with a long log takes to become ready.
 //!
 //! A log is written with the file's events, repeated, in frames as of a busy stream. A daemon processes it to the end
-//! without training, which is not timed, and is stopped, so that its checkpoint is at the end. Then:
+//! without training, writes a snapshot there, which is not timed, and is stopped, so that its checkpoint is at the end,
+//! too. With a tail, so many events are then added to the log, which no snapshot and no checkpoint has. Then:
 //!
 //! ```text
 //! open       the data directory: recovery of the log, the catalog
-//! rebuild    the graph, names and positions from the log
-//! ready      all of a start, up to the first request: both of the above, the baseline of quality from the
-//!            log once more, the checkpoint, HTTP
+//! rebuild    the graph, names and positions from the newest snapshot, if there is one, and the log behind it
+//! ready      all of a start, up to the first request: both of the above, the checkpoint, HTTP
 //! ```
 //! Files are in the page cache, as after a restart of the daemon alone.
 
-use std::path::Path;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
@@ -23,11 +24,13 @@ use serde::Serialize;
 use super::folder::Folder;
 use super::source::Source;
 use super::{Common, Spread, daemon_config, deliver, seconds};
+use crate::appender::snapshot;
 use crate::cli::events::read_stream;
 use crate::cli::output;
 use crate::config::Config;
 use crate::daemon::{Daemon, Starting, Store, log_level, resident_bytes};
 use crate::event::{EdgeBatch, EdgeId, NodeKey};
+use crate::graph::{Keeping, RetentionBounds};
 use crate::log::{Frame, Log, LogOptions};
 use crate::metrics::Metrics;
 
@@ -44,6 +47,12 @@ pub(super) struct StartArgs {
     /// Copies of the file, one after another in time
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     repeat: u32,
+    /// Events behind the snapshot and the checkpoint
+    #[arg(long, default_value_t = 0, value_name = "EVENTS")]
+    tail: usize,
+    /// Start from the log alone
+    #[arg(long)]
+    no_snapshot: bool,
     /// Folder for the log that is written; a temporary folder if not given
     #[arg(long, value_name = "DIR")]
     data: Option<std::path::PathBuf>,
@@ -57,7 +66,10 @@ struct Figures {
     events: usize,
     nodes: usize,
     repeat: u32,
+    tail_events: usize,
     log_bytes: u64,
+    /// 0 without a snapshot.
+    snapshot_bytes: u64,
     resident_bytes: u64,
     open_seconds: Spread,
     rebuild_seconds: Spread,
@@ -74,8 +86,21 @@ pub(super) fn run(args: &StartArgs) -> anyhow::Result<()> {
     let config = args.config(folder.path(), &[])?;
     log_level::start(&config.output)?;
     output::print_status(&format!("writing a log of {} events …", source.events()));
-    write(&source, &folder.path().join("log"), config.log.segment_bytes)?;
-    learn(args, folder.path(), source.events())?;
+    ensure!(
+        args.tail < source.events(),
+        "--tail {} is not less than the {} events",
+        args.tail,
+        source.events()
+    );
+    // Whole frames, of which the last of all may be shorter.
+    let learned = match args.tail {
+        0 => source.events(),
+        tail => (source.events() - tail) / FRAME_EVENTS * FRAME_EVENTS,
+    };
+    let segment_bytes = config.log.segment_bytes;
+    write(&source, folder.path(), segment_bytes, 0..learned)?;
+    learn(args, folder.path(), learned)?;
+    write(&source, folder.path(), segment_bytes, learned..source.events())?;
 
     let (mut open, mut rebuild, mut ready, mut resident) = (Vec::new(), Vec::new(), Vec::new(), 0);
     for run in 0..args.common.runs {
@@ -83,7 +108,8 @@ pub(super) fn run(args: &StartArgs) -> anyhow::Result<()> {
         open.push(spent);
         let mut store = store?;
         let starting = Starting { interrupt: &AtomicBool::new(false), metrics: &Metrics::new() };
-        let (spent, rebuilt) = seconds(|| store.rebuild(EdgeId(source.events() as u64), &starting));
+        let (spent, rebuilt) =
+            seconds(|| store.rebuild(Keeping::Within(RetentionBounds::default()), &starting));
         rebuilt?;
         rebuild.push(spent);
         drop(store);
@@ -94,11 +120,7 @@ pub(super) fn run(args: &StartArgs) -> anyhow::Result<()> {
             resident = resident_bytes();
         }
         let applied = daemon.status().learner.applied_position;
-        ensure!(
-            applied == source.events() as u64,
-            "the daemon continued at {applied} instead of {}",
-            source.events()
-        );
+        ensure!(applied >= learned as u64, "the daemon continued at {applied} instead of {learned}");
         daemon.stop()?;
     }
     let ready = Spread::of(ready);
@@ -106,7 +128,13 @@ pub(super) fn run(args: &StartArgs) -> anyhow::Result<()> {
         events: source.events(),
         nodes: stream.nodes(),
         repeat: args.repeat,
+        tail_events: source.events() - learned,
         log_bytes: folder_bytes(&folder.path().join("log"))?,
+        snapshot_bytes: if args.no_snapshot {
+            0
+        } else {
+            folder_bytes(&snapshot_of(folder.path(), learned))?
+        },
         resident_bytes: resident,
         open_seconds: Spread::of(open),
         rebuild_seconds: Spread::of(rebuild),
@@ -114,17 +142,18 @@ pub(super) fn run(args: &StartArgs) -> anyhow::Result<()> {
         events_per_second: source.events() as f64 / ready.median,
     };
     output::print_status(&format!(
-        "{} events of {} nodes, a log of {} MB: ready after {:.2} s ({:.2} to {:.2}), of which opening {:.2} s and the \
-         graph {:.2} s; {:.2} M events/s",
+        "{} events of {} nodes, {} of them behind the snapshot of {} MB, a log of {} MB: ready after {:.2} s ({:.2} to \
+         {:.2}), of which opening {:.2} s and the graph {:.2} s",
         figures.events,
         figures.nodes,
+        figures.tail_events,
+        figures.snapshot_bytes / 1_000_000,
         figures.log_bytes / 1_000_000,
         ready.median,
         ready.min,
         ready.max,
         figures.open_seconds.median,
         figures.rebuild_seconds.median,
-        figures.events_per_second / 1e6,
     ));
     deliver(args.common.json.as_deref(), "start", rayon::current_num_threads(), figures)
 }
@@ -137,15 +166,25 @@ impl StartArgs {
     }
 }
 
-/// Writes all events as a log in `folder`, with a name for every node.
-fn write(source: &Source<'_>, folder: &Path, segment_bytes: u64) -> anyhow::Result<()> {
-    let (mut log, _) = Log::open(LogOptions { dir: folder.to_path_buf(), segment_bytes })?;
+/// The folder of the snapshot behind so many events.
+fn snapshot_of(data: &Path, events: usize) -> PathBuf {
+    data.join("snapshots").join(snapshot::name(EdgeId(events as u64)))
+}
+
+/// Adds the events `range` to the log below `data`, with a name for every node.
+fn write(source: &Source<'_>, data: &Path, segment_bytes: u64, range: Range<usize>) -> anyhow::Result<()> {
+    let (mut log, _) = Log::open(LogOptions { dir: data.join("log"), segment_bytes })?;
     let (mut batch, mut named, mut frames) = (EdgeBatch::default(), 0, 0);
     source.timed(&mut batch, |batch| {
         let ends = batch.src.iter().chain(&batch.dst).map(|node| node.index() + 1);
         let nodes = ends.max().unwrap_or(0).max(named);
         let new_keys = (named..nodes).map(|node| NodeKey::from_text(&format!("node-{node}"))).collect();
         named = nodes;
+        let (first, end) = (batch.first.0 as usize, batch.end().0 as usize);
+        // Frames of the other part.
+        if first < range.start || end > range.end {
+            return Ok(());
+        }
         let frame = Frame { batch: std::mem::take(batch), new_keys, ..Frame::default() };
         log.append(&frame)?;
         frames += 1;
@@ -161,7 +200,13 @@ fn write(source: &Source<'_>, folder: &Path, segment_bytes: u64) -> anyhow::Resu
 
 /// Lets a daemon process the log to its end, as fast as it can, and write its checkpoint.
 fn learn(args: &StartArgs, data: &Path, events: usize) -> anyhow::Result<()> {
-    let config = args.config(data, &["learner.train=false", "learner.lag_events_max=1"])?;
+    // A file beside the work, as in a busy daemon, but not one for every gigabyte.
+    let snapshots = if args.no_snapshot { "31536000" } else { "1" };
+    let snapshots = format!("snapshot.interval_seconds={snapshots}");
+    let plain =
+        ["snapshot.log_bytes=9000000000000000000", "snapshot.bytes_per_second_max=0", snapshots.as_str()];
+    let config =
+        args.config(data, &[&["learner.train=false", "learner.lag_events_max=1"][..], &plain].concat())?;
     let daemon = Daemon::start(&config, None, &AtomicBool::new(false))?;
     let bar = ProgressBar::new(events as u64);
     // The template is a constant; the default style would do as well.
@@ -174,7 +219,7 @@ fn learn(args: &StartArgs, data: &Path, events: usize) -> anyhow::Result<()> {
     loop {
         let applied = daemon.status().learner.applied_position;
         bar.set_position(applied);
-        if applied == events as u64 {
+        if applied == events as u64 && (args.no_snapshot || snapshot_of(data, events).exists()) {
             break;
         }
         if let Some(fault) = daemon.fault() {

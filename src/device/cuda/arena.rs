@@ -6,7 +6,7 @@
 //!
 //! A slice may be seen by the CPU and by every stream, so it keeps an event of the last write and of the last
 //! read of each stream. Who comes next waits for what it must: a reader for the write, a writer for all. Borrowing does
-//! the rest: while the CPU holds `&mut`, nothing can be asked of a GPU, and what was asked before is over.
+//! the rest: while the CPU holds `&mut`, nothing can be enqueued on a GPU, and what was enqueued before is over.
 
 #![allow(unsafe_code)]
 
@@ -341,7 +341,7 @@ impl<T: Pod> PinnedSlice<T> {
     }
 }
 
-/// An event after what was just asked of `stream`. If none can be recorded, waits for all of it instead.
+/// An event after what was just enqueued on `stream`. If none can be recorded, waits for all of it instead.
 fn after(stream: &Stream) -> Result<Option<Event>, CudaError> {
     stream.record().map(Some).or_else(|_| stream.synchronize().map(|()| None))
 }

@@ -1,5 +1,5 @@
 //! [`Recorder`]: a step of many small kernels as one CUDA graph, so that asking for it costs one launch. The work is
-//! asked of a stream as ever; meanwhile the driver writes it down, and nothing happens. What was written down brings
+//! enqueued on a stream as ever; meanwhile the driver writes it down, and nothing happens. What was written down brings
 //! the executable graph of the step before up to date (other addresses, numbers and grids), or, where the shape is
 //! another, becomes an executable graph of its own; then that is launched.
 //!
@@ -15,7 +15,7 @@
 //!   which keeps events: refused; [`Staging`](super::Staging) does without them, and has to have room for the whole
 //!   step;
 //! - allocations in the order of the stream, since such memory is the graph's own. A buffer that is made meanwhile is
-//!   asked of the other stream and waited for, which is slow: a step should have its buffers already;
+//!   enqueued on the other stream and waited for, which is slow: a step should have its buffers already;
 //! - the end of an [`Arena`](super::Arena), in any thread, which waits for the whole GPU: the driver may then give the
 //!   recording up, and the memory is lost;
 //! - anything that another thread asks of the stream: it would be recorded with the rest.
@@ -201,7 +201,7 @@ impl Drop for Recorded<'_> {
     fn drop(&mut self) {
         let Kept { freed, host, .. } = self.0.recording().end();
         for freed in freed {
-            // SAFETY: a buffer of this stream left it behind, so it is freed once; what was asked of it went into a
+            // SAFETY: a buffer of this stream left it behind, so it is freed once; what was enqueued on it went into a
             // graph that was launched in this stream or never will be.
             unsafe { self.0.queue().free(freed.address, freed.in_order) };
         }
@@ -210,7 +210,7 @@ impl Drop for Recorded<'_> {
     }
 }
 
-/// The driver writes down what is asked of a stream, until this is dropped.
+/// The driver writes down what is enqueued on a stream, until this is dropped.
 struct Capture<'a> {
     stream: &'a Arc<CudaStream>,
     ended: bool,
@@ -310,7 +310,7 @@ impl Executable {
 
     fn launch(&mut self) -> Result<(), DriverError> {
         self.stream.context().bind_to_thread()?;
-        // SAFETY: the graph and the stream are alive. What its nodes do is what was asked of the stream while it was
+        // SAFETY: the graph and the stream are alive. What its nodes do is what was enqueued on the stream while it was
         // recorded, by calls whose promises hold until now: buffers and memory of the host that they name are kept
         // until after this call, and freed in the order of the stream.
         unsafe { result::graph::launch(self.graph, self.stream.cu_stream()) }

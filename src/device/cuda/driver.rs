@@ -1,4 +1,4 @@
-//! [`Queue`]: what is asked of a GPU in the order of one stream, down to the call: NVIDIA's driver, or a [`Simulator`].
+//! [`Queue`]: what is enqueued on one stream of a GPU, down to the call: NVIDIA's driver, or a [`Simulator`].
 //!
 //! What is passed to it is addresses and lengths; that they are right is the promise of `memory`, `arena` and `launch`,
 //! which is why nearly everything here is unsafe.
@@ -60,7 +60,7 @@ impl Driver {
         }
     }
 
-    /// Waits for everything that was asked of the GPU.
+    /// Waits for everything that was enqueued on the GPU.
     pub fn synchronize(&self) -> Result<(), Fault> {
         match self {
             Self::Nvidia(context) => Ok(context.synchronize()?),
@@ -206,7 +206,7 @@ impl Queue {
         }
     }
 
-    /// Asks for a copy from memory of the host.
+    /// Enqueues a copy from memory of the host.
     ///
     /// # Safety
     /// Both sides have these bytes, those of the host until the copy is over.
@@ -227,7 +227,7 @@ impl Queue {
         }
     }
 
-    /// Asks for a copy to memory of the host.
+    /// Enqueues a copy to memory of the host.
     ///
     /// # Safety
     /// Both sides have these bytes, and nobody looks at those of the host until the copy is over.
@@ -248,7 +248,7 @@ impl Queue {
         }
     }
 
-    /// Asks for a copy on the GPU.
+    /// Enqueues a copy on the GPU.
     ///
     /// # Safety
     /// Both sides have these bytes, and do not overlap.
@@ -263,7 +263,7 @@ impl Queue {
         }
     }
 
-    /// Asks for a kernel: `function` for NVIDIA's driver, `name` for a simulated GPU.
+    /// Enqueues a kernel: `function` for NVIDIA's driver, `name` for a simulated GPU.
     ///
     /// # Safety
     /// The arguments are those of the kernel, and what it does with them stays inside of memory that is the caller's.

@@ -1,4 +1,4 @@
-//! [`Launch`]: a kernel with its arguments, asked of a stream.
+//! [`Launch`]: a kernel with its arguments, enqueued on a stream.
 //!
 //! Arguments are added in the order of the kernel's parameters and are borrowed until the launch, so a buffer is
 //! written by one argument at most; a struct of addresses gets them by [`Launch::reading`] and [`Launch::writing`].

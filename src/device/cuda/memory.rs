@@ -7,8 +7,8 @@
 //! The driver's own pool sits behind the allocations and keeps freed memory up to the budget, so a step that asks for
 //! the same sizes again costs no call to the system.
 //!
-//! While a stream is recorded (`capture`), memory for it is asked of the other one, so that it is not the graph's own,
-//! and what is freed goes back behind the graph.
+//! While a stream is recorded (`capture`), memory for it is taken from the other one, so that it is not the graph's
+//! own, and what is freed goes back behind the graph.
 
 #![allow(unsafe_code)]
 
@@ -163,7 +163,7 @@ impl<T: Pod> CudaBuffer<T> {
         CudaBuffer { address, len: len.min(capacity), room, stream, in_order, share, kind: PhantomData }
     }
 
-    /// From now on it belongs to `stream`, which waits for what was asked of the old one so far.
+    /// From now on it belongs to `stream`, which waits for what was enqueued on the old one so far.
     ///
     /// # Errors
     /// The driver's, or a stream of another GPU; it then still belongs to the old one.
@@ -350,7 +350,7 @@ impl<T: Pod> Drop for CudaBuffer<T> {
     fn drop(&mut self) {
         let freed = Freed { address: self.address, in_order: self.in_order, share: self.share.take() };
         if let Some(Freed { address, in_order, share: _share }) = self.stream.recording().free_later(freed) {
-            // SAFETY: the address came from the matching call and is freed once. Everything that uses it was asked of
+            // SAFETY: the address came from the matching call and is freed once. Everything that uses it was enqueued on
             // this stream, or of one that this stream was made to wait for.
             unsafe { self.queue().free(address, in_order) };
         }

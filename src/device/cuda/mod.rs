@@ -19,7 +19,8 @@
 //! [`CudaBuffer::hand_to`] is the one way to another stream. Memory of the host can be seen by every stream and by the
 //! CPU, so a [`PinnedSlice`] remembers by events who still reads or writes it, and makes the next one wait.
 //!
-//! **As a graph.** A [`Recorder`] turns what is asked of a stream into one launch; meanwhile nothing can be waited for.
+//! **As a graph.** A [`Recorder`] turns what is enqueued on a stream into one launch; meanwhile nothing can be waited
+//! for.
 //!
 //! **Without a GPU.** A [`Simulator`] can take the place of the driver: then everything above `driver` runs as on a
 //! GPU, with the kernels' own text (`tests/it/gpu`). The calls to the driver run on a stand-in driver

@@ -15,7 +15,7 @@ use super::memory::CudaBuffer;
 use super::stream::Stream;
 use super::twins::{Address, Entry};
 
-/// Pages that are asked of the GPU together, at least, unless fewer are allowed.
+/// Pages that are enqueued on the GPU together, at least, unless fewer are allowed.
 const SLAB_PAGES: usize = 16;
 /// Bytes of the host that are locked together, unless fewer are allowed.
 const ARENA_BYTES: usize = 64 << 20;

@@ -1,4 +1,4 @@
-//! [`Recording`]: what a stream remembers while what is asked of it becomes a graph, which is launched later: memory
+//! [`Recording`]: what a stream remembers while what is enqueued on it becomes a graph, which is launched later: memory
 //! that is not to be given back before, and whether something was refused meanwhile. `capture` has the rules.
 
 use std::any::Any;

@@ -7,7 +7,7 @@
 
 use std::os::fd::BorrowedFd;
 
-/// What is asked of a GPU, below buffers and launchers. Every error ends the GPU for whoever uses it.
+/// What is enqueued on a GPU, below buffers and launchers. Every error ends the GPU for whoever uses it.
 pub trait Simulator: Send + Sync {
     /// The address of `bytes` new bytes, at least one, at a multiple of 256. They hold anything.
     ///

@@ -57,7 +57,7 @@ struct Late {
     to: Weak<OnceLock<Vec<u8>>>,
 }
 
-/// Values of a plain type `T` that were asked of a GPU. If that was in a recorded step that failed, nothing was
+/// Values of a plain type `T` that were enqueued on a GPU. If that was in a recorded step that failed, nothing was
 /// copied, and they are whatever the room held.
 pub struct Fetched<T: Pod> {
     bytes: Arc<OnceLock<Vec<u8>>>,
@@ -88,7 +88,7 @@ impl Staging {
         self.taken
     }
 
-    /// Copies `values` into the room and asks for their copy into the first values of `to`, in the order of its stream.
+    /// Copies `values` into the room and enqueues their copy into the first values of `to`, in the order of its stream.
     /// Does not wait unless the room is full, or smaller than `values`.
     ///
     /// # Errors
@@ -113,7 +113,7 @@ impl Staging {
             .during(UPLOADING, || format!("{} values of {} bytes", values.len(), size_of::<T>()))
     }
 
-    /// Asks for a copy of the first `len` values of `from`, in the order of its stream. Waits only where
+    /// Enqueues a copy of the first `len` values of `from`, in the order of its stream. Waits only where
     /// [`upload`](Self::upload) does.
     ///
     /// # Errors

@@ -1,6 +1,6 @@
 //! [`Stream`]: an order of work on a GPU; [`Event`]: a place in that order.
 //!
-//! What is asked of a stream may be recorded, to happen later (`capture`): then it has no places to wait for.
+//! What is enqueued on a stream may be recorded, to happen later (`capture`): then it has no places to wait for.
 
 use std::sync::Arc;
 
@@ -46,7 +46,7 @@ impl Stream {
         Self { queue: Queue::Simulated(simulator, number), name, recording: Arc::default() }
     }
 
-    /// Waits until all that was asked of it is done.
+    /// Waits until all that was enqueued on it is done.
     ///
     /// # Errors
     /// The first fault of what was asked, which may be [`CudaError::Lost`], or a stream that is recorded.
@@ -56,7 +56,7 @@ impl Stream {
         self.queue.synchronize().during(operation, || self.to_string())
     }
 
-    /// A place after all that was asked of it so far.
+    /// A place after all that was enqueued on it so far.
     ///
     /// # Errors
     /// The driver's.
@@ -79,7 +79,7 @@ impl Stream {
         Ok(Event { mark, place: self.queue.driver().ordinal() })
     }
 
-    /// What is asked of it from now on begins after `event`.
+    /// What is enqueued on it from now on begins after `event`.
     ///
     /// # Errors
     /// The driver's.
@@ -95,7 +95,7 @@ impl Stream {
         self.queue.is(&other.queue)
     }
 
-    /// Whether what is asked of it is recorded, and has not happened yet however long one waits.
+    /// Whether what is enqueued on it is recorded, and has not happened yet however long one waits.
     #[must_use]
     pub fn is_recorded(&self) -> bool {
         self.recording.is_under_way()

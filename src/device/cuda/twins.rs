@@ -170,7 +170,7 @@ twins! {
         age: i64,
     }
 
-    /// What is asked of every seed, and the first words of the random numbers' key.
+    /// What is enqueued on every seed, and the first words of the random numbers' key.
     Request {
         /// First word.
         seed: u64,

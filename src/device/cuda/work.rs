@@ -3,7 +3,7 @@
 //!
 //! **Memory.** [`CudaWork::pooled`] gives [`PooledBuffer`] memory, which returns to the pool when it is dropped,
 //! in sizes that a later step may ask for: a steady step asks the driver for nothing. What comes back may still be read
-//! by work that was asked for before; what is asked for next comes after it in the same stream.
+//! by work that was enqueued before; what is enqueued next comes after it in the same stream.
 //!
 //! **Faults.** An operation of a tape has no way to fail. The first thing that goes wrong is kept, everything that is
 //! asked for after it is left out, and who asked for the run finds it by [`CudaWork::check`]. Until then numbers mean
@@ -46,7 +46,7 @@ pub struct CudaWork {
     /// Bytes of the pinned room, and whether a step that was recorded wanted more.
     staging_bytes: AtomicUsize,
     overflow: AtomicBool,
-    /// Whether steps are asked for kernel by kernel.
+    /// Whether steps are launched kernel by kernel.
     direct: AtomicBool,
     /// Whether memory is asked for in the sizes that are wanted.
     exact: bool,
@@ -104,7 +104,7 @@ impl CudaWork {
         (&self.cuda, self.cuda.compute())
     }
 
-    /// Asks for something, unless something went wrong before.
+    /// Enqueues something, unless something went wrong before.
     pub fn run(&self, ask: impl FnOnce(StreamContext<'_>) -> Result<(), CudaError>) {
         if self.fault.lock().is_some() {
             return;
@@ -150,7 +150,7 @@ impl CudaWork {
         step()
     }
 
-    /// From now on steps are asked for kernel by kernel, and none is recorded.
+    /// From now on steps are launched kernel by kernel, and none is recorded.
     pub fn ask_directly(&self) {
         self.direct.store(true, Ordering::Relaxed);
     }
@@ -187,7 +187,7 @@ impl CudaWork {
         self.fault.lock().get_or_insert(error);
     }
 
-    /// Notes that a GPU does not do something that was asked of it.
+    /// Notes that a GPU does not do something that was enqueued on it.
     pub fn refuse(&self, what: &'static str) {
         let mismatch = "no kernel does that; let the CPU compute it".to_owned();
         self.fail(CudaError::Arguments { operation: what, mismatch });

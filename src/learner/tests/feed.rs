@@ -6,7 +6,7 @@ use crate::graph::RetentionClock;
 /// A feed of the whole log.
 fn feed(rig: &Rig, retention: Option<Retention>) -> Feed {
     let (reader, progress) = (rig.log.reader(EdgeId(0)), rig.shared.progress.clone());
-    Feed::new(reader, progress, EdgeId(0), RetentionClock::new(retention))
+    Feed::new(reader, progress, EdgeId(0), FeedMark { clock: RetentionClock::new(retention), known: 0 })
 }
 
 #[test]

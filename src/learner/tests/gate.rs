@@ -24,13 +24,13 @@ fn able() -> TrainerOptions {
 
 /// What a restart of `learner` begins with.
 pub(super) fn restored(learner: &Learner, trainer: TrainerOptions) -> Learned {
-    let mut bytes = Vec::new();
-    learner.save(&mut bytes).unwrap();
+    let bytes = learner.to_bytes();
     let mut input = bytes.as_slice();
-    let loaded = Trainer::load(trainer, &Device::Cpu, &mut input).unwrap();
-    let gate = Gate::load(options(), trainer.model, &Device::Cpu, &mut input).unwrap();
-    assert!(input.is_empty());
-    Learned { trainer: loaded, gate: Some(gate), position: learner.learned }
+    let stores = &learner.shared.engine.stores;
+    let (options, stores) = ((trainer, Some(options())), Around { stores, pairs_max: 0, log_is_whole: true });
+    let loaded = Learned::load(learner.learned, options, &Device::Cpu, stores, &mut input).unwrap();
+    assert!(input.is_empty() && loaded.stream.is_some());
+    loaded
 }
 
 /// A gated learner, what it decides, and where the stream is.
@@ -46,7 +46,7 @@ impl Gated {
         let mut rig = Rig::new();
         rig.restart_for(16);
         let trainer = Trainer::new(able(), &Device::Cpu).unwrap();
-        let from = Learned { trainer, gate: Some(Gate::new(options())), position: EdgeId(0) };
+        let from = Learned { trainer, gate: Some(Gate::new(options())), stream: None, position: EdgeId(0) };
         let decisions = Arc::default();
         let learner = rig.learner_from(from, rig.options(), recorder(&decisions));
         Self { rig, learner, decisions, time: 0 }
@@ -182,13 +182,19 @@ fn a_published_version_that_is_damaged_is_rolled_back_and_learning_goes_on_from_
 #[test]
 fn without_a_gate_in_the_settings_a_saved_one_is_left_alone_and_where_none_was_saved_one_begins() {
     let gated = learned();
+    let stores = &gated.learner.shared.engine.stores;
+    let around = Around { stores, pairs_max: 0, log_is_whole: true };
+    let load =
+        |bytes: &[u8], gate| Learned::load(EdgeId(0), (able(), gate), &Device::Cpu, around, &mut { bytes });
+    let whole = gated.learner.to_bytes();
+    assert!(load(&whole, None).unwrap().gate.is_none());
+    assert!(load(&whole, Some(options())).unwrap().gate.unwrap().published().is_some());
     let mut bytes = Vec::new();
     gated.learner.trainer.save(&mut bytes).unwrap();
-    let none: &[u8] = &[];
-    let fresh = Gate::load(options(), able().model, &Device::Cpu, &mut { none }).unwrap();
-    assert!(fresh.published().is_none());
-    let wrong = Gate::load(options(), able().model, &Device::Cpu, &mut &bytes[..]);
-    assert!(wrong.unwrap_err().to_string().contains("a saved gate begins with"));
+    let fresh = load(&bytes, Some(options())).unwrap();
+    assert!(fresh.gate.unwrap().published().is_none() && fresh.stream.is_none());
+    let wrong = load(&[&bytes[..], b"anything"].concat(), None);
+    assert!(wrong.err().unwrap().to_string().contains("a section that begins with"));
     let restored = Trainer::load(able(), &Device::Cpu, &mut &bytes[..]).unwrap();
     let ungated = gated.rig.learner_at(restored, gated.learner.learned, gated.rig.options());
     assert_eq!(ungated.served().unwrap().version, gated.learner.trainer.steps(), "the candidate is served");

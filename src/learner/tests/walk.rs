@@ -20,14 +20,12 @@ fn rig() -> Rig {
 /// A learner that has seen nothing, before a gate.
 fn learner(rig: &Rig) -> Learner {
     let trainer = Trainer::new(walk(), &Device::Cpu).unwrap();
-    let from = Learned { trainer, gate: Some(Gate::new(gate::options())), position: EdgeId(0) };
+    let from = Learned { trainer, gate: Some(Gate::new(gate::options())), stream: None, position: EdgeId(0) };
     rig.learner_from(from, rig.options(), Box::new(|_| ()))
 }
 
 fn saved(learner: &Learner) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    learner.save(&mut bytes).unwrap();
-    bytes
+    learner.to_bytes()
 }
 
 /// What readers get about all nodes and some pairs.
@@ -160,7 +158,7 @@ fn a_deleted_node_leaves_no_row_no_pair_and_no_byte_of_its_own() {
     rig.append(batch, STARTED);
     learner.drain();
     let before = responses(&rig);
-    learner.checkpoint(&|| ());
+    learner.checkpoint(&LearnBatch::default(), &|| ());
     assert_eq!(traces(&learner), [false; 3]);
     assert!(row(&learner).iter().all(|value| *value == 0.0));
     let engine = &rig.shared.engine;

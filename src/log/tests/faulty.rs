@@ -32,6 +32,8 @@ pub enum Operation {
     Sync,
     /// Making names durable.
     SyncDirectory,
+    /// Removing a file.
+    Remove,
 }
 
 /// A directory in memory. Clones are the same disk.
@@ -204,7 +206,9 @@ impl LogStorage for MemoryDisk {
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
-        self.state.lock().files.remove(name).map(|_| ()).ok_or_else(|| ErrorKind::NotFound.into())
+        let mut state = self.state.lock();
+        state.attempt(Operation::Remove)?;
+        state.files.remove(name).map(|_| ()).ok_or_else(|| ErrorKind::NotFound.into())
     }
 
     fn sync_directory(&self) -> io::Result<()> {

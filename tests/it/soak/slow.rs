@@ -1,10 +1,11 @@
 //! Clients that hold on to connections: some send a body a byte at a time, others take a response so. The daemon has to
-//! cut them; each comes back when it was cut.
+//! cut them; each comes back when it was cut. A reader does not see that for as long as it has something to read, so it
+//! comes back after a while, and the daemon is asked how many it has cut.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::sync::atomic::Ordering::SeqCst;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::net::sockopt::set_socket_recv_buffer_size;
 use serde_json::json;
@@ -15,6 +16,8 @@ use super::{NODES, Run};
 const BEAT: Duration = Duration::from_secs(1);
 /// Connections that one kind of client makes in a beat, at most.
 const CONNECTS: usize = 10;
+/// How long a slow reader takes bytes; the daemon has cut it long before.
+const READER_LIFE: Duration = Duration::from_secs(90);
 /// Nodes that a slow reader requests; their rows take several times what the buffers of a connection hold.
 const READ_NODES: u32 = 400;
 
@@ -74,21 +77,52 @@ impl Run {
     /// Keeps `count` slow clients until the run is over; how many connections the daemon cut, and how many there were at
     /// most.
     pub fn drag(&self, kind: Slow, count: usize) -> (u64, usize) {
-        let (mut open, mut cut, mut most): (Vec<TcpStream>, u64, usize) = (Vec::new(), 0, 0);
+        let (mut open, mut ended, mut most): (Vec<(TcpStream, Instant)>, u64, usize) = (Vec::new(), 0, 0);
+        let mut cuts = Cuts::default();
         while !self.over.load(SeqCst) {
             std::thread::sleep(BEAT);
             let before = open.len();
-            open.retain_mut(|stream| kind.beat(stream));
-            cut += (before - open.len()) as u64;
+            open.retain_mut(|(stream, since)| {
+                kind.beat(stream) && (kind == Slow::Writer || since.elapsed() < READER_LIFE)
+            });
+            ended += (before - open.len()) as u64;
             let url = self.url.lock().unwrap().clone();
             let address = url.trim_start_matches("http://");
             if address.is_empty() {
                 continue;
             }
             let missing = count.saturating_sub(open.len()).min(CONNECTS);
-            open.extend((0..missing).filter_map(|_| kind.connect(address).ok()));
+            let connect = |_| Some((kind.connect(address).ok()?, Instant::now()));
+            open.extend((0..missing).filter_map(connect));
             most = most.max(open.len());
+            if kind == Slow::Reader {
+                cuts.count(&url);
+            }
         }
-        (cut, most)
+        (if kind == Slow::Writer { ended } else { cuts.all }, most)
+    }
+}
+
+/// Readers that the daemon has cut, over all its lives.
+#[derive(Default)]
+struct Cuts {
+    all: u64,
+    in_this_life: u64,
+}
+
+impl Cuts {
+    fn count(&mut self, url: &str) {
+        let response = ureq::get(format!("{url}/metrics")).call();
+        let Some(text) = response.ok().and_then(|mut response| response.body_mut().read_to_string().ok())
+        else {
+            return;
+        };
+        let series = "evergraph_http_refused_connections_total{reason=\"response_timeout\"} ";
+        let count = text.lines().find_map(|line| line.strip_prefix(series)?.parse().ok()).unwrap_or(0);
+        if count < self.in_this_life {
+            self.in_this_life = 0;
+        }
+        self.all += count - self.in_this_life;
+        self.in_this_life = count;
     }
 }

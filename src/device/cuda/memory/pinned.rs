@@ -37,7 +37,7 @@ impl<T: Pod> CudaBuffer<T> {
         })
     }
 
-    /// Asks for a copy of the values from `first` on, as many as the arena's, and does not wait: who reads
+    /// Enqueues a copy of the values from `first` on, as many as the arena's, and does not wait: who reads
     /// them there does.
     ///
     /// # Errors

@@ -1,0 +1,207 @@
+//! Snapshots of a running daemon: a start loads the newest that is intact and reads the log behind it, and nobody can
+//! tell that from a start that reads all of the log.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::process::{Moments, Process, Start};
+
+const EVENTS: u64 = 6_000;
+
+/// Event `i` as a line: some delete.
+fn line(i: u64) -> String {
+    let (src, dst) = (i * i % 83, i * 7 % 41);
+    match i % 500 {
+        499 => format!("{{\"op\":\"delete\",\"node\":\"u{src}\"}}"),
+        498 => format!("{{\"op\":\"node\",\"node\":\"u{src}\",\"ts\":{i},\"features\":[0.5]}}"),
+        _ => format!("{{\"src\":\"u{src}\",\"dst\":{dst},\"ts\":{i},\"features\":[{}.25,1.0]}}", i % 9),
+    }
+}
+
+fn push(process: &Process, range: std::ops::Range<u64>) {
+    let lines: Vec<String> = range.map(line).collect();
+    let (status, response) = process.post("/v1/events", "application/x-ndjson", &lines.join("\n")).unwrap();
+    assert_eq!((status, response["accepted"].as_u64()), (200, Some(lines.len() as u64)), "{response}");
+}
+
+fn learned(process: &Process, position: u64) {
+    process.wait_until("learned", |status| status["learner"]["applied_position"].as_u64() == Some(position));
+}
+
+/// The snapshots that are whole, the oldest first.
+fn snapshots(data: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(data.join("snapshots")).unwrap();
+    let mut whole: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+    whole.retain(|path| path.extension().is_some_and(|ending| ending == "snapshot"));
+    whole.sort();
+    whole
+}
+
+/// The position in the name of a snapshot.
+fn position(snapshot: &Path) -> u64 {
+    snapshot.file_stem().unwrap().to_str().unwrap().parse().unwrap()
+}
+
+/// What requests show of the graph and of what was learned.
+fn responses(process: &Process) -> Vec<Value> {
+    let nodes: Vec<Value> =
+        (0..83).map(|i| Value::from(format!("u{i}"))).chain((0..41).map(Value::from)).collect();
+    let mut found: Vec<Value> = nodes
+        .iter()
+        .map(|node| {
+            let key = node.as_str().map_or_else(|| node.to_string(), str::to_owned);
+            process.get(&format!("/v1/nodes/{key}?neighbors=1000")).unwrap().1
+        })
+        .collect();
+    let body = serde_json::json!({ "nodes": nodes, "at": EVENTS }).to_string();
+    found.push(process.post("/v1/embeddings", "application/json", &body).unwrap().1);
+    for document in &mut found {
+        let fields = document.as_object_mut().unwrap();
+        // How fresh a response is differs from one moment to the next, and a refused request has an id of its own.
+        for field in ["freshness", "request_id", "details"] {
+            fields.remove(field);
+        }
+    }
+    let graph = &process.status()["graph"];
+    found.push(serde_json::json!(
+        ["nodes", "edges", "late_edges", "latest_event_time"].map(|field| &graph[field])
+    ));
+    found
+}
+
+fn start(data: &Path) -> Start {
+    Start::in_dir(data)
+        .set("stream.edge_feature_dimension=2")
+        .set("stream.node_feature_dimension=1")
+        .set("checkpoint.interval_seconds=1")
+        .set("snapshot.log_bytes=30000")
+        .set("output.level=info")
+}
+
+/// Starts again after a kill, and returns the position from which the log was read.
+fn again(process: Process, start: &Start) -> (Process, u64) {
+    process.kill();
+    let mut process = start.spawn();
+    let line = process.wait_for_line("the graph is complete").unwrap();
+    let number = |name: &str| -> u64 {
+        let rest = line.split_once(&format!("{name}=")).or_else(|| line.split_once(&format!("\"{name}\":")));
+        let digits: String = rest.unwrap().1.chars().take_while(char::is_ascii_digit).collect();
+        digits.parse().unwrap()
+    };
+    let from = number("records") - number("read");
+    process.wait_until_ready();
+    (process, from)
+}
+
+#[test]
+fn a_start_from_a_snapshot_is_a_start_from_the_log() {
+    let data = tempfile::tempdir().unwrap();
+    let start = start(data.path());
+    let process = start.ready();
+    for count in [1, 2] {
+        let end = EVENTS / 2 * count;
+        (end - EVENTS / 2..end).step_by(100).for_each(|from| push(&process, from..from + 100));
+        learned(&process, end);
+        let begun = Instant::now();
+        while snapshots(data.path()).last().is_none_or(|last| position(last) <= end - EVENTS / 2) {
+            assert!(
+                begun.elapsed() < Duration::from_secs(60),
+                "no snapshot of the last {} events",
+                EVENTS / 2
+            );
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+    // One that a checkpoint stands behind.
+    std::thread::sleep(Duration::from_millis(1_500));
+    let before = responses(&process);
+
+    let newest = |data: &Path| position(snapshots(data).last().unwrap());
+    let (process, from) = again(process, &start);
+    assert!(from > 0 && from <= newest(data.path()), "read from {from}");
+    assert_eq!(responses(&process), before);
+
+    // A damaged one is skipped, and the one before is used.
+    let all = snapshots(data.path());
+    let names = all.last().unwrap().join("names");
+    let mut bytes = std::fs::read(&names).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(&names, bytes).unwrap();
+    let (process, from) = again(process, &start);
+    assert_eq!(from, position(&all[all.len() - 2]));
+    assert_eq!(responses(&process), before);
+
+    // Without any, the log is read from its beginning.
+    process.kill();
+    std::fs::remove_dir_all(data.path().join("snapshots")).unwrap();
+    let process = start.ready();
+    assert_eq!(responses(&process), before);
+    push(&process, EVENTS..EVENTS + 100);
+    learned(&process, EVENTS + 100);
+}
+
+/// What requests show of the graph: of each node its degree and its newest neighbors.
+fn graph(process: &Process) -> Vec<Value> {
+    let mut responses = responses(process);
+    // Embeddings depend on where batches of the learner ended.
+    responses.remove(responses.len() - 2);
+    responses
+}
+
+/// The segments of the log: their number, their bytes, and the first position.
+fn segments(data: &Path) -> (usize, u64, u64) {
+    let entries = std::fs::read_dir(data.join("log")).unwrap().map(|entry| entry.unwrap().path());
+    let mut segments: Vec<PathBuf> =
+        entries.filter(|path| path.extension().is_some_and(|ending| ending == "log")).collect();
+    segments.sort();
+    let bytes = segments.iter().map(|path| std::fs::metadata(path).unwrap().len()).sum();
+    (segments.len(), bytes, position(&segments[0]))
+}
+
+#[test]
+fn a_log_is_cut_behind_snapshots_and_kills_at_any_moment_lose_nothing() {
+    const MANY: u64 = 200_000;
+    const KEPT: u64 = 2 << 20;
+    let (data, whole) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let quick = |data: &Path| start(data).set("learner.train=false").set("learner.lag_events_max=1");
+    let cutting = quick(data.path())
+        .set("snapshot.log_bytes=300000")
+        .set("log.segment_bytes=1048576")
+        .set(&format!("log.retention_bytes={KEPT}"));
+    let (mut process, uncut) = (cutting.ready(), quick(whole.path()).ready());
+    let mut moments = Moments::from_environment();
+    let mut next_kill = 20_000;
+    for from in (0..MANY).step_by(2_000) {
+        push(&uncut, from..from + 2_000);
+        push(&process, from..from + 2_000);
+        if from >= next_kill {
+            // At any moment: of a snapshot, of a cut, of a checkpoint.
+            std::thread::sleep(moments.below(Duration::from_millis(300)));
+            process.kill();
+            process = cutting.ready();
+            next_kill = from + 20_000;
+        }
+    }
+    let begun = Instant::now();
+    while segments(data.path()).1 > KEPT + 2 * (1 << 20) {
+        assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", segments(data.path()));
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    learned(&process, MANY);
+    learned(&uncut, MANY);
+    let expected = graph(&uncut);
+    assert_eq!(graph(&process), expected);
+    let (process, from) = again(process, &cutting);
+    let (_, _, first) = segments(data.path());
+    assert!(first > 0 && from >= first && from < MANY, "the log begins at {first}, read from {from}");
+    assert_eq!(graph(&process), expected);
+    process.kill();
+
+    // Without its snapshots, a log that was cut is of no use, and the daemon says so.
+    std::fs::remove_dir_all(data.path().join("snapshots")).unwrap();
+    let words = cutting.fails();
+    assert!(words.contains("no snapshot can be used") && words.contains(&first.to_string()), "{words}");
+}
