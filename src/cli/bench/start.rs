@@ -77,6 +77,25 @@ struct Figures {
     events_per_second: f64,
 }
 
+impl Figures {
+    fn print(&self) {
+        output::print_status(&format!(
+            "{} events of {} nodes, {} of them behind the snapshot of {} MB, a log of {} MB: ready after {:.2} s ({:.2} to \
+             {:.2}), of which opening {:.2} s and the graph {:.2} s",
+            self.events,
+            self.nodes,
+            self.tail_events,
+            self.snapshot_bytes / 1_000_000,
+            self.log_bytes / 1_000_000,
+            self.ready_seconds.median,
+            self.ready_seconds.min,
+            self.ready_seconds.max,
+            self.open_seconds.median,
+            self.rebuild_seconds.median,
+        ));
+    }
+}
+
 /// Runs the benchmark.
 #[allow(clippy::cast_precision_loss)] // counts of events fit
 pub(super) fn run(args: &StartArgs) -> anyhow::Result<()> {
@@ -141,20 +160,7 @@ pub(super) fn run(args: &StartArgs) -> anyhow::Result<()> {
         ready_seconds: ready,
         events_per_second: source.events() as f64 / ready.median,
     };
-    output::print_status(&format!(
-        "{} events of {} nodes, {} of them behind the snapshot of {} MB, a log of {} MB: ready after {:.2} s ({:.2} to \
-         {:.2}), of which opening {:.2} s and the graph {:.2} s",
-        figures.events,
-        figures.nodes,
-        figures.tail_events,
-        figures.snapshot_bytes / 1_000_000,
-        figures.log_bytes / 1_000_000,
-        ready.median,
-        ready.min,
-        ready.max,
-        figures.open_seconds.median,
-        figures.rebuild_seconds.median,
-    ));
+    figures.print();
     deliver(args.common.json.as_deref(), "start", rayon::current_num_threads(), figures)
 }
 

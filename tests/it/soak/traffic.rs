@@ -160,8 +160,11 @@ impl Run {
             if wild {
                 transactions.send(0, &format!("{{\"src\":\"u0\",\"dst\":\"i0\",\"ts\":{WILD_TIME}}}"));
             }
-            let ending =
-                if number % GIVEN_UP == GIVEN_UP - 1 { transactions.give_up() } else { transactions.commit() };
+            let ending = if number % GIVEN_UP == GIVEN_UP - 1 {
+                transactions.give_up()
+            } else {
+                transactions.commit()
+            };
             match ending {
                 Ending::Committed => {
                     self.wild.fetch_add(u64::from(wild), SeqCst);
