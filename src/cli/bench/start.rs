@@ -80,8 +80,8 @@ struct Figures {
 impl Figures {
     fn print(&self) {
         output::print_status(&format!(
-            "{} events of {} nodes, {} of them behind the snapshot of {} MB, a log of {} MB: ready after {:.2} s ({:.2} \
-             to {:.2}), of which opening {:.2} s and the graph {:.2} s",
+            "{} events of {} nodes, {} of them behind the snapshot of {} MB, a log of {} MB: ready after {:.2} s \
+             ({:.2} to {:.2}), of which opening {:.2} s and the graph {:.2} s",
             self.events,
             self.nodes,
             self.tail_events,
