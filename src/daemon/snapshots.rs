@@ -240,7 +240,7 @@ impl Writer {
                 self.written = Instant::now();
                 self.prune();
             }
-            Err(_) if self.is_stopped() => return,
+            Err(_) if self.is_stopped() => {}
             Err(error) => {
                 self.metrics.snapshot.failures.inc();
                 self.not_before = Instant::now() + FAILED_PAUSE;
