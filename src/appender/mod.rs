@@ -165,9 +165,13 @@ impl Appender {
                 *self.status.cut.lock() = None;
             }
         }
+        self.record_length();
+        self.metrics.log.first_position.set(self.log.readers().first().0.cast_signed());
+    }
+
+    fn record_length(&self) {
         self.status.bytes.store(self.log.bytes(), Ordering::Relaxed);
         self.metrics.log.bytes.set(self.log.bytes().cast_signed());
-        self.metrics.log.first_position.set(self.log.readers().first().0.cast_signed());
     }
 
     /// Writes `first` and what else waits; the number of submissions taken.
@@ -245,8 +249,7 @@ impl Appender {
         let durable = self.log.commit().map_err(Refusal::Log)?;
         self.metrics.log.commit_duration.observe(started.elapsed().as_secs_f64());
         self.metrics.log.end_position.set(durable.0.cast_signed());
-        self.metrics.log.bytes.set(self.log.bytes().cast_signed());
-        self.status.bytes.store(self.log.bytes(), Ordering::Relaxed);
+        self.record_length();
         self.progress.set_durable(durable);
         Ok(outcomes)
     }
