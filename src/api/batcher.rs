@@ -7,8 +7,8 @@
 //! query is delayed to fill a batch.
 //!
 //! A batch contains queries about one time, and has at most [`ITEMS_MAX`] items. A query with more is computed in
-//! pieces of so many, all at one [moment](Passes::begin), when no small query waits, and large ones take turns. Fewer
-//! workers than there are may be at pieces: so a small query waits for nobody, and has a core for itself.
+//! pieces of so many, all at one [moment](Passes::begin), by the [threads for large requests](Bulk): so a small query
+//! waits for none of them, and large ones take turns.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,6 +18,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
+use super::bulk::Bulk;
 use super::envelope::Permit;
 use super::error::ApiError;
 use crate::event::EventTime;
@@ -50,11 +51,11 @@ impl Response for ScoreResponse {
 /// How queries are computed.
 pub(super) trait Passes: Send + Sync + 'static {
     /// What is asked about.
-    type Item: Send + 'static;
+    type Item: Send + Sync + 'static;
     /// What is returned for a query.
     type Response: Response;
     /// What a query sees from its begin to its end.
-    type Moment: Send + 'static;
+    type Moment: Send + Sync + 'static;
 
     /// The begin of queries about a time.
     fn begin(&self, at: Option<EventTime>) -> Result<Self::Moment, QueryError>;
@@ -71,16 +72,13 @@ pub(super) trait Passes: Send + Sync + 'static {
 pub(super) struct Batcher<P: Passes> {
     passes: P,
     workers_max: usize,
-    pieces_max: usize,
+    bulk: Arc<Bulk>,
     queue: Mutex<Queue<P>>,
 }
 
 struct Queue<P: Passes> {
-    small: VecDeque<Request<P>>,
-    large: VecDeque<Large<P>>,
+    waiting: VecDeque<Request<P>>,
     workers: usize,
-    /// Those of them that are at a piece.
-    pieces: usize,
 }
 
 type Reply<P> = oneshot::Sender<Result<(Vec<<P as Passes>::Item>, <P as Passes>::Response), QueryError>>;
@@ -94,29 +92,11 @@ struct Request<P: Passes> {
     reply: Reply<P>,
 }
 
-/// A query with more than [`ITEMS_MAX`] items.
-struct Large<P: Passes> {
-    request: Request<P>,
-    /// Since its first piece.
-    moment: Option<P::Moment>,
-    /// The response for the first `done` items.
-    response: Option<P::Response>,
-    done: usize,
-}
-
-/// What a worker does next.
-enum Work<P: Passes> {
-    Batch(Vec<Request<P>>),
-    Piece(Large<P>),
-}
-
 impl<P: Passes> Batcher<P> {
-    /// An empty queue. At most `workers_max` passes run at a time, at most `pieces_max` of them over pieces; at least
-    /// one of each.
-    pub(super) fn new((workers_max, pieces_max): (usize, usize), passes: P) -> Arc<Self> {
-        let queue =
-            Mutex::new(Queue { small: VecDeque::new(), large: VecDeque::new(), workers: 0, pieces: 0 });
-        Arc::new(Self { passes, workers_max: workers_max.max(1), pieces_max: pieces_max.max(1), queue })
+    /// An empty queue. At most `workers_max` passes over small queries run at a time, at least one.
+    pub(super) fn new(workers_max: usize, bulk: Arc<Bulk>, passes: P) -> Arc<Self> {
+        let queue = Mutex::new(Queue { waiting: VecDeque::new(), workers: 0 });
+        Arc::new(Self { passes, workers_max: workers_max.max(1), bulk, queue })
     }
 
     /// The response for `items`, and the items. After `limit` the client gets a timeout error; a pass that has begun
@@ -129,8 +109,11 @@ impl<P: Passes> Batcher<P> {
         (permit, limit): (Permit, Duration),
     ) -> Result<(Vec<P::Item>, P::Response), ApiError> {
         let (reply, received) = oneshot::channel();
-        if self.enqueue(Request { items, unknown, at, _permit: permit, reply }) {
-            let this = Arc::clone(self);
+        let request = Request { items, unknown, at, _permit: permit, reply };
+        let this = Arc::clone(self);
+        if request.items.len() > ITEMS_MAX {
+            self.bulk.spawn(move || this.begin(request));
+        } else if self.enqueue(request) {
             tokio::task::spawn_blocking(move || this.work());
         }
         match tokio::time::timeout(limit, received).await {
@@ -146,56 +129,41 @@ impl<P: Passes> Batcher<P> {
     /// Whether to start a worker, which is counted already.
     fn enqueue(&self, request: Request<P>) -> bool {
         let mut queue = self.queue.lock();
-        let is_small = request.items.len() <= ITEMS_MAX;
-        if is_small {
-            queue.small.push_back(request);
-        } else {
-            queue.large.push_back(Large { request, moment: None, response: None, done: 0 });
-        }
-        let start = queue.workers < self.workers_max && (is_small || queue.pieces < self.pieces_max);
+        queue.waiting.push_back(request);
+        let start = queue.workers < self.workers_max;
         queue.workers += usize::from(start);
         start
     }
 
-    /// What the calling worker does next; `None` if nothing is left for it, and then it no longer counts.
-    fn next_work(&self) -> Option<Work<P>> {
+    /// What goes into the calling worker's next pass. If nothing is left, the worker no longer counts.
+    fn next_batch(&self) -> Vec<Request<P>> {
         let mut queue = self.queue.lock();
         let mut taken = Vec::new();
         let (mut at, mut items) = (None, 0);
-        while let Some(next) = queue.small.pop_front() {
+        while let Some(next) = queue.waiting.pop_front() {
             if next.reply.is_closed() {
                 continue;
             }
             items += next.items.len();
             if !taken.is_empty() && (at != next.at || items > ITEMS_MAX) {
-                queue.small.push_front(next);
+                queue.waiting.push_front(next);
                 break;
             }
             at = next.at;
             taken.push(next);
         }
-        if !taken.is_empty() {
-            return Some(Work::Batch(taken));
-        }
-        while queue.pieces < self.pieces_max
-            && let Some(large) = queue.large.pop_front()
-        {
-            if !large.request.reply.is_closed() {
-                queue.pieces += 1;
-                return Some(Work::Piece(large));
-            }
-        }
-        queue.workers -= 1;
-        None
+        queue.workers -= usize::from(taken.is_empty());
+        taken
     }
 
     /// Works until nothing is left to do.
     fn work(&self) {
-        while let Some(work) = self.next_work() {
-            match work {
-                Work::Batch(requests) => self.compute(requests),
-                Work::Piece(large) => self.piece(large),
+        loop {
+            let batch = self.next_batch();
+            if batch.is_empty() {
+                return;
             }
+            self.compute(batch);
         }
     }
 
@@ -223,42 +191,93 @@ impl<P: Passes> Batcher<P> {
         }
     }
 
-    /// Computes the next piece of a large query. It waits for its next turn, or is sent.
-    fn piece(&self, mut large: Large<P>) {
-        let outcome = catch_unwind(AssertUnwindSafe(|| self.advance(&mut large)));
-        let mut queue = self.queue.lock();
-        queue.pieces -= 1;
-        if matches!(outcome, Ok(Ok(()))) && large.done < large.request.items.len() {
-            queue.large.push_back(large);
+    /// Begins a large query: as many of its pieces are queued at a time as there are threads.
+    fn begin(self: Arc<Self>, request: Request<P>) {
+        if request.reply.is_closed() {
             return;
         }
-        drop(queue);
-        let Large { request: Request { items, reply, .. }, response, .. } = large;
-        // After a panic, and where the pass had no response, the request is dropped without one.
-        let outcome = match outcome {
-            Ok(Ok(())) => response.map(|response| Ok((items, response))),
-            Ok(Err(error)) => Some(Err(error)),
-            Err(_) => None,
+        let moment = match self.passes.begin(request.at) {
+            Ok(moment) => moment,
+            Err(error) => return drop(request.reply.send(Err(error))),
         };
-        outcome.map(|outcome| reply.send(outcome));
+        let large = Arc::new(Large::new(request, moment));
+        for _ in 0..self.bulk.threads().min(large.pieces()) {
+            let (this, large) = (Arc::clone(&self), Arc::clone(&large));
+            self.bulk.spawn(move || this.piece(large));
+        }
     }
 
-    fn advance(&self, large: &mut Large<P>) -> Result<(), QueryError> {
-        let Request { items, unknown, at, .. } = &large.request;
-        let moment = match &mut large.moment {
-            Some(moment) => moment,
-            none => none.insert(self.passes.begin(*at)?),
-        };
-        let end = items.len().min(large.done + ITEMS_MAX);
-        let found = self.passes.pass(&[(&items[large.done..end], *unknown)], moment)?;
-        for part in found {
-            match &mut large.response {
-                Some(whole) => whole.append(part),
-                none => *none = Some(part),
+    /// Computes the next piece of a large query, and queues the one after it. The last to end sends the response.
+    fn piece(self: Arc<Self>, large: Arc<Large<P>>) {
+        if let Some((number, items)) = large.next() {
+            match self.passes.pass(&[(items, large.request.unknown)], &large.moment) {
+                Ok(found) => large.progress.lock().parts[number] = found.into_iter().next(),
+                Err(error) => large.fail(error),
             }
+            let this = Arc::clone(&self);
+            return self.bulk.spawn(move || this.piece(large));
         }
-        large.done = end;
-        Ok(())
+        if let Some(large) = Arc::into_inner(large) {
+            large.finish();
+        }
+    }
+}
+
+/// A query with more than [`ITEMS_MAX`] items.
+struct Large<P: Passes> {
+    request: Request<P>,
+    moment: P::Moment,
+    progress: Mutex<Parts<P::Response>>,
+}
+
+/// How far a large query is.
+struct Parts<R> {
+    /// Pieces that were begun.
+    begun: usize,
+    /// The response for each piece.
+    parts: Vec<Option<R>>,
+    failed: Option<QueryError>,
+}
+
+impl<P: Passes> Large<P> {
+    fn new(request: Request<P>, moment: P::Moment) -> Self {
+        let parts = (0..request.items.len().div_ceil(ITEMS_MAX)).map(|_| None).collect();
+        Self { request, moment, progress: Mutex::new(Parts { begun: 0, parts, failed: None }) }
+    }
+
+    fn pieces(&self) -> usize {
+        self.progress.lock().parts.len()
+    }
+
+    /// The number and the items of the next piece; `None` after the last, after a failure, and if the client has gone.
+    fn next(&self) -> Option<(usize, &[P::Item])> {
+        let mut progress = self.progress.lock();
+        if progress.failed.is_some() || self.request.reply.is_closed() {
+            return None;
+        }
+        let piece = self.request.items.chunks(ITEMS_MAX).nth(progress.begun)?;
+        progress.begun += 1;
+        Some((progress.begun - 1, piece))
+    }
+
+    fn fail(&self, error: QueryError) {
+        self.progress.lock().failed.get_or_insert(error);
+    }
+
+    /// Sends the response. After a panic in a piece there is none: the request is dropped without one.
+    fn finish(self) {
+        let Request { items, reply, .. } = self.request;
+        let Parts { parts, failed, .. } = self.progress.into_inner();
+        let whole = parts.into_iter().reduce(|whole, part| {
+            let mut whole = whole?;
+            whole.append(part?);
+            Some(whole)
+        });
+        let outcome = match failed {
+            Some(error) => Some(Err(error)),
+            None => whole.flatten().map(|response| Ok((items, response))),
+        };
+        outcome.map(|outcome| reply.send(outcome));
     }
 }
 
@@ -314,7 +333,7 @@ mod tests {
     }
 
     fn echo(gate: Receiver<()>, passes: Arc<Mutex<Vec<usize>>>) -> Arc<Batcher<Echo>> {
-        Batcher::new((1, 1), Echo { gate, passes })
+        Batcher::new(1, Bulk::start(0).unwrap(), Echo { gate, passes })
     }
 
     /// Waits until no worker is counted, which is soon after the last response.
@@ -341,7 +360,7 @@ mod tests {
             async move {
                 let there = || {
                     let queue = batcher.queue.lock();
-                    queue.workers == 1 && queue.small.len() + queue.large.len() == count
+                    queue.workers == 1 && queue.waiting.len() == count
                 };
                 while !there() {
                     tokio::time::sleep(Duration::from_millis(1)).await;
@@ -351,7 +370,7 @@ mod tests {
         let mut queries = vec![submit(vec![1], None)];
         waiting(0).await;
         let more = [(vec![2], None), (vec![3, 4], None), (vec![5], Some(7)), (vec![6; 200], Some(7))];
-        let more = more.into_iter().chain([(vec![8; 300], Some(7))]);
+        let more = more.into_iter().chain([(vec![8; 100], Some(7))]);
         for (count, (items, at)) in more.clone().enumerate() {
             queries.push(submit(items, at));
             waiting(count + 1).await;
@@ -361,7 +380,7 @@ mod tests {
         for (one, expected) in queries.into_iter().zip(expected) {
             assert_eq!(one.await.unwrap().unwrap(), (expected.clone(), expected));
         }
-        assert_eq!(*passes.lock(), [1, 2, 2, 1, 1], "by time and by size, the largest in two pieces");
+        assert_eq!(*passes.lock(), [1, 2, 2, 1], "by time and by size");
         wait_for_idle(&batcher).await;
     }
 
@@ -388,7 +407,7 @@ mod tests {
             // The first is taken and held at the gate.
             let there = || {
                 let queue = batcher.queue.lock();
-                queue.workers == 1 && queue.small.len() == waiting
+                queue.workers == 1 && queue.waiting.len() == waiting
             };
             while !there() {
                 tokio::time::sleep(Duration::from_millis(1)).await;
@@ -421,7 +440,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn a_small_query_goes_before_the_next_piece_of_a_large_one_and_large_ones_take_turns() {
+    async fn a_small_query_waits_for_no_large_one_and_large_ones_take_turns() {
         let ((step, gate), passes) = (bounded(0), Arc::new(Mutex::new(Vec::new())));
         let batcher = echo(gate, passes.clone());
         let submit = |items: Vec<usize>| {
@@ -430,34 +449,24 @@ mod tests {
                 async move { batcher.submit(items, UnknownKeys::Error, None, (permit(), LONG)).await },
             )
         };
-        let waiting = |small: usize, large: usize| {
-            let batcher = batcher.clone();
-            async move {
-                let there = || {
-                    let queue = batcher.queue.lock();
-                    queue.workers == 1 && (queue.small.len(), queue.large.len()) == (small, large)
-                };
-                while !there() {
-                    tokio::time::sleep(Duration::from_millis(1)).await;
-                }
-            }
-        };
-        let [first, second]: [Vec<usize>; 2] = [(1_000..1_700).collect(), (2_000..2_300).collect()];
-        let one = submit(first.clone());
-        waiting(0, 0).await;
-        let other = submit(second.clone());
-        waiting(0, 1).await;
+        // More than the threads can begin, so that the last one waits for a turn.
+        let large: Vec<Vec<usize>> =
+            (0..=batcher.bulk.threads()).map(|i| (1_000 * i + 100..1_000 * i + 800).collect()).collect();
+        let waiting: Vec<_> = large.iter().cloned().map(submit).collect();
+        let short: Vec<usize> = (20..320).collect();
+        let last = submit(short.clone());
         let small = submit(vec![5]);
-        waiting(1, 1).await;
-        // The first piece, the small query; then the others, one after the other.
-        step.send(()).unwrap();
-        step.send(()).unwrap();
+        // All that wait at the gate go on, once.
+        for _ in 0..=batcher.bulk.threads() {
+            step.send(()).unwrap();
+        }
         assert_eq!(small.await.unwrap().unwrap().1, [5]);
-        waiting(0, 1).await;
+        assert!(waiting.iter().all(|one| !one.is_finished()));
         drop(step);
-        assert_eq!(other.await.unwrap().unwrap(), (second.clone(), second));
-        assert_eq!(one.await.unwrap().unwrap(), (first.clone(), first));
-        assert_eq!(passes.lock().len(), 1 + 3 + 2);
+        assert_eq!(last.await.unwrap().unwrap(), (short.clone(), short));
+        for (one, expected) in waiting.into_iter().zip(large) {
+            assert_eq!(one.await.unwrap().unwrap(), (expected.clone(), expected));
+        }
         wait_for_idle(&batcher).await;
         // A fault in a later piece is that of the query; nobody waits for a client that went away.
         let mut bad = vec![1; 600];
@@ -466,6 +475,6 @@ mod tests {
         let mut wild = vec![1; 600];
         wild[599] = 13;
         assert!(matches!(submit(wild).await.unwrap(), Err(ApiError::Internal)));
-        wait_for_idle(&batcher).await;
+        assert_eq!(submit(vec![1; 600]).await.unwrap().unwrap().1, vec![1; 600]);
     }
 }

@@ -5,12 +5,13 @@ use axum::body::Bytes;
 use axum::extract::{FromRequest, Request};
 use serde::de::DeserializeOwned;
 
-use super::envelope::{Permit, blocking, media_type};
+use super::bulk::Bulk;
+use super::envelope::{Permit, media_type};
 use super::error::ApiError;
 use super::items::at_most;
 use super::{ApiLimits, App};
 
-/// Larger bodies are parsed on the blocking pool, so that the threads of the runtime are free for others.
+/// Larger bodies are parsed by the threads for large requests.
 const INLINE_BYTES: usize = 32 << 10;
 
 /// A JSON body of a known shape.
@@ -28,18 +29,19 @@ impl<T: DeserializeOwned + Send + 'static> FromRequest<App> for JsonBody<T> {
         }
         let permit = request.extensions().get::<Permit>().cloned();
         let RawBody(body) = RawBody::from_request(request, app).await?;
-        parse(body, permit, &app.state.limits).await.map(Self)
+        parse(body, permit, &app.state.bulk, &app.state.limits).await.map(Self)
     }
 }
 
 async fn parse<T: DeserializeOwned + Send + 'static>(
     body: Bytes,
     permit: Option<Permit>,
+    bulk: &Bulk,
     limits: &ApiLimits,
 ) -> Result<T, ApiError> {
     let (items, large) = (limits.batch_items, body.len() > INLINE_BYTES);
     let parse = move || at_most(items, || Json::<T>::from_bytes(&body));
-    let parsed = if large { blocking(permit, limits.request_timeout, parse).await? } else { parse() };
+    let parsed = if large { bulk.run(permit, limits.request_timeout, parse).await? } else { parse() };
     let Json(value) = parsed.map_err(|rejection| ApiError::of_json(&rejection, limits.body_bytes))?;
     Ok(value)
 }
@@ -78,14 +80,14 @@ mod tests {
 
     #[tokio::test]
     async fn large_bodies_are_parsed_on_other_threads_than_the_runtimes() {
-        let limits = ApiLimits::default();
+        let (bulk, limits) = (Bulk::start(0).unwrap(), ApiLimits::default());
         let by = async |length: usize| {
             let text = format!("[{}0]", "0,".repeat(length / 2));
-            parse::<ParsedBy>(Bytes::from(text), None, &limits).await.unwrap().0
+            parse::<ParsedBy>(Bytes::from(text), None, &bulk, &limits).await.unwrap().0
         };
         assert_eq!(by(100).await, thread::current().id());
         assert_ne!(by(1 << 20).await, thread::current().id());
-        let wrong = parse::<u8>(Bytes::from("x".repeat(1 << 20)), None, &limits).await;
+        let wrong = parse::<u8>(Bytes::from("x".repeat(1 << 20)), None, &bulk, &limits).await;
         assert!(matches!(wrong, Err(ApiError::Unreadable(_))), "{wrong:?}");
     }
 }

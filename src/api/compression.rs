@@ -2,44 +2,73 @@
 //! the time: the daemon computes on the same cores.
 
 use std::convert::Infallible;
-use std::future::ready;
+use std::io::{self, Write};
 
-use axum::body::Body;
-use axum::extract::Request;
+use axum::extract::FromRequestParts;
 use axum::http::header::ACCEPT_ENCODING;
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue};
-use axum::response::Response;
-use http_body::Body as _;
-use tower::{Layer, ServiceExt, service_fn};
-use tower_http::CompressionLevel;
-use tower_http::compression::CompressionLayer;
+use flate2::Compression;
+use flate2::write::GzEncoder;
 
-/// What a client accepts.
-pub(super) struct Accepted(Option<HeaderValue>);
+/// Whether a client accepts gzip.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct AcceptsGzip(pub bool);
 
-impl Accepted {
-    pub(super) fn of(headers: &HeaderMap) -> Self {
-        Self(headers.get(ACCEPT_ENCODING).cloned())
-    }
-
-    /// The response, compressed if the client accepts that and it is known to have at least `bytes_min` bytes; 0: none
-    /// is.
-    pub(super) async fn apply(self, response: Response, bytes_min: usize) -> Response {
-        let is_large = response.body().size_hint().exact().is_some_and(|bytes| bytes >= bytes_min as u64);
-        let Self(Some(accepted)) = self else { return response };
-        if bytes_min == 0 || !is_large {
-            return response;
+impl AcceptsGzip {
+    /// By the header of a request: gzip, or anything, with a weight above 0. RFC 9110, section 12.5.3.
+    fn of(headers: &HeaderMap) -> Self {
+        let values = headers.get_all(ACCEPT_ENCODING).iter().filter_map(|value| value.to_str().ok());
+        let codings = values.flat_map(|value| value.split(','));
+        let (mut gzip, mut any) = (None, None);
+        for coding in codings {
+            let (name, parameters) = coding.split_once(';').unwrap_or((coding, ""));
+            let weight = parameters.split_once('=').map_or("1", |(_, weight)| weight.trim());
+            let is_accepted = weight.parse::<f32>().is_ok_and(|weight| weight > 0.0);
+            match name.trim() {
+                name if name.eq_ignore_ascii_case("gzip") => gzip = Some(is_accepted),
+                "*" => any = Some(is_accepted),
+                _ => {}
+            }
         }
-        let mut request = Request::new(Body::empty());
-        request.headers_mut().insert(ACCEPT_ENCODING, accepted);
-        let layer = CompressionLayer::new().quality(CompressionLevel::Fastest);
-        let mut there = Some(response);
-        let service = layer.layer(service_fn(move |_: Request| {
-            ready(Ok::<_, Infallible>(there.take().unwrap_or_default()))
-        }));
-        match service.oneshot(request).await {
-            Ok(response) => response.map(Body::new),
-            Err(never) => match never {},
+        Self(gzip.or(any).unwrap_or(false))
+    }
+}
+
+impl<S: Sync> FromRequestParts<S> for AcceptsGzip {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
+        Ok(Self::of(&parts.headers))
+    }
+}
+
+/// The value of `Content-Encoding` of what [`gzip`] returns.
+pub(super) const GZIP: HeaderValue = HeaderValue::from_static("gzip");
+
+/// The text, compressed.
+pub(super) fn gzip(text: &[u8]) -> io::Result<Vec<u8>> {
+    let mut encoder = GzEncoder::new(Vec::with_capacity(text.len() / 2), Compression::fast());
+    encoder.write_all(text)?;
+    encoder.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gzip_is_accepted_by_its_name_or_by_a_wildcard_with_a_weight() {
+        let accepts = |values: &[&'static str]| {
+            let headers =
+                values.iter().map(|value| (ACCEPT_ENCODING, HeaderValue::from_static(value))).collect();
+            AcceptsGzip::of(&headers).0
+        };
+        for accepted in [&["gzip"][..], &["br, GZip"], &["br;q=1", "gzip; q=0.5"], &["*"], &["*;q=0, gzip"]] {
+            assert!(accepts(accepted), "{accepted:?}");
+        }
+        for refused in [&[][..], &["identity"], &["gzip;q=0"], &["*, gzip;q=0.0"], &["gzip;q=x"], &["br, zstd"]] {
+            assert!(!accepts(refused), "{refused:?}");
         }
     }
 }

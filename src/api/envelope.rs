@@ -12,7 +12,6 @@ use prometheus::IntGauge;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::App;
-use super::compression::Accepted;
 use super::drain::drain_unread_body;
 use super::error::{ApiError, render, wants_problem};
 use super::request_id::RequestId;
@@ -58,8 +57,7 @@ impl Arrival {
     }
 }
 
-/// Gives a request its id, measures it, and writes its response: as an error, if it ends in one, and compressed, if it
-/// is large.
+/// Gives a request its id, measures it, and writes its response as an error, if it ends in one.
 pub(super) async fn envelope(State(app): State<App>, mut request: Request, next: Next) -> Response {
     let metrics = &app.state.metrics.http;
     let started = Instant::now();
@@ -69,7 +67,6 @@ pub(super) async fn envelope(State(app): State<App>, mut request: Request, next:
     let request_id = RequestId::of(&request);
     let id = request_id.as_str();
     let asked = Asked::of(&request);
-    let accepted = Accepted::of(request.headers());
     let as_problem = wants_problem(request.headers());
     let arrival = Arrival::default();
     request.extensions_mut().insert(arrival.clone());
@@ -102,7 +99,7 @@ pub(super) async fn envelope(State(app): State<App>, mut request: Request, next:
         asked.log_access(&response, route, id, started.elapsed());
     }
     request_id.write(&mut response);
-    accepted.apply(response, app.state.limits.compress_bytes_min).await
+    response
 }
 
 /// Which permits a group of routes needs.

@@ -1,11 +1,11 @@
 //! Edge: the HTTP API. Serves requests and passes pushed events to an [`Intake`] unparsed.
 //!
-//! The layers of a request, from the outside in: [`envelope`] gives it an id, measures it, renders errors and
-//! [compresses](compression) what is large; a panic becomes a 500; with [`Keys`], its key must have the route's role;
-//! its body is [received](receive), within what its client may hold; then on `/v1` data routes it takes a permit or is
-//! refused at once, which bounds the queued work; a wait for `min_position` is a task and holds no thread; the handler
-//! runs blocking and computing work on the blocking pool, which keeps the permit even if the client disconnects. A
-//! large response counts until it is [sent](sending).
+//! The layers of a request, from the outside in: [`envelope`] gives it an id, measures it and renders errors; a panic
+//! becomes a 500; with [`Keys`], its key must have the route's role; its body is [received](receive), within what its
+//! client may hold; then on `/v1` data routes it takes a permit or is refused at once, which bounds the queued work; a
+//! wait for `min_position` is a task and holds no thread; the handler runs blocking and computing work on the blocking
+//! pool, which keeps the permit even if the client disconnects. What is large is parsed, computed, written and
+//! [compressed](compression) by [threads of a lower priority](bulk), and counts until it is [sent](sending).
 //!
 //! Reads only what `serving` publishes. Knows nothing of ingest, the learner and the log: the daemon passes
 //! them as an [`Intake`], a status closure and the checks of [`Health`].
@@ -14,6 +14,7 @@ mod admin;
 mod batcher;
 mod body;
 mod browser;
+mod bulk;
 mod certificate;
 mod compression;
 mod connections;
@@ -65,6 +66,7 @@ use crate::event::{EdgeId, Intake};
 use crate::metrics::Metrics;
 use crate::serving::QueryEngine;
 
+pub use bulk::Bulk;
 pub use admin::{AUDIT, CheckpointResponse, LogLevelResponse, Operator, OperatorError, SourceResponse};
 pub use connections::{plain, serve};
 pub use docs::openapi_json;
@@ -102,6 +104,8 @@ pub struct ApiState {
     pub allowed_hosts: Vec<String>,
     /// Whether each request is logged.
     pub access_log: bool,
+    /// Threads for large requests.
+    pub bulk: Arc<Bulk>,
     /// Limits on requests and connections.
     pub limits: ApiLimits,
     /// What runs.
@@ -232,16 +236,16 @@ impl Routes {
         state.engine.progress.on_learned(move |passed| {
             publish.send_replace(passed);
         });
-        // Some may wait for the disk; of those at pieces of large queries, one core is left to others.
-        let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
-        let workers = (2 * cores, cores.saturating_sub(1));
+        // Some may wait for the disk.
+        let workers = 2 * std::thread::available_parallelism().map_or(1, NonZero::get);
+        let bulk = || Arc::clone(&state.bulk);
         let [for_nodes, for_pairs] = ["embeddings", "links"].map(|kind| Engine {
             engine: state.engine.clone(),
             items: state.metrics.http.pass_items.with_label_values(&[kind]),
         });
         let app: App = Arc::new(Shared {
-            embeddings: Batcher::new(workers, OfNodes(for_nodes)),
-            scores: Batcher::new(workers, OfPairs(for_pairs)),
+            embeddings: Batcher::new(workers, bulk(), OfNodes(for_nodes)),
+            scores: Batcher::new(workers, bulk(), OfPairs(for_pairs)),
             learned,
             queries: Arc::new(Semaphore::new(state.limits.concurrent_queries)),
             pushes: Arc::new(Semaphore::new(state.limits.concurrent_pushes)),

@@ -9,10 +9,11 @@ use axum::response::Response;
 
 use super::App;
 use super::body::RawBody;
+use super::compression::AcceptsGzip;
 use super::envelope::{Permit, blocking, media_type};
 use super::error::{ApiError, ErrorBody};
 use super::events::{EventsDocument, EventsResponse, Rejected};
-use super::sending::{json, reserve, settle};
+use super::sending::{Writing, reserve, settle};
 use super::transfer::Client;
 use crate::event::BodyFormat;
 
@@ -82,6 +83,7 @@ pub(super) async fn events(
     State(app): State<App>,
     Extension(permit): Extension<Permit>,
     Extension(client): Extension<Client>,
+    accepts: AcceptsGzip,
     request: Request,
 ) -> Result<Response, ApiError> {
     let intake = app.state.intake.clone().ok_or(ApiError::PushDisabled)?;
@@ -117,7 +119,7 @@ pub(super) async fn events(
         rejected,
         freshness: Arc::clone(&app.state.engine).freshness().into(),
     };
-    json(limits.request_timeout, permit, room, move || response).await.map_err(unknown)
+    Writing::new(&app, accepts).json(permit, room, move || response).await.map_err(unknown)
 }
 
 #[cfg(test)]

@@ -8,10 +8,11 @@ use axum::extract::{Path, Query, State};
 use axum::response::Response;
 
 use super::body::JsonBody;
+use super::compression::AcceptsGzip;
 use super::envelope::{Permit, blocking};
 use super::error::{ApiError, ErrorBody};
 use super::key::{Form, Key};
-use super::sending::{json, reserve, settle};
+use super::sending::{Writing, reserve, settle};
 use super::transfer::Client;
 use super::vector::{EncodingFormat, Vector};
 use super::wire::{
@@ -55,6 +56,7 @@ pub(super) async fn embeddings(
     State(app): State<App>,
     Extension(permit): Extension<Permit>,
     Extension(client): Extension<Client>,
+    accepts: AcceptsGzip,
     JsonBody(request): JsonBody<EmbeddingsRequest>,
 ) -> Result<Response, ApiError> {
     let limits = app.state.limits;
@@ -77,7 +79,7 @@ pub(super) async fn embeddings(
             embeddings.map(|(key, found)| node_embedding(key, found, request.encoding_format)).collect();
         EmbeddingsResponse { at: response.at.0, embeddings, freshness: response.freshness.into() }
     };
-    json(limits.request_timeout, permit, room, made).await
+    Writing::new(&app, accepts).json(permit, room, made).await
 }
 
 fn node_embedding(node: Key, found: serving::NodeEmbedding, format: EncodingFormat) -> NodeEmbedding {
@@ -119,6 +121,7 @@ pub(super) async fn link_scores(
     State(app): State<App>,
     Extension(permit): Extension<Permit>,
     Extension(client): Extension<Client>,
+    accepts: AcceptsGzip,
     JsonBody(request): JsonBody<ScoresRequest>,
 ) -> Result<Response, ApiError> {
     let limits = app.state.limits;
@@ -138,7 +141,7 @@ pub(super) async fn link_scores(
         let scores = as_sent.zip(response.scores).map(|(pair, found)| pair_score(pair, found)).collect();
         ScoresResponse { at: response.at.0, scores, freshness: response.freshness.into() }
     };
-    json(limits.request_timeout, permit, room, made).await
+    Writing::new(&app, accepts).json(permit, room, made).await
 }
 
 /// The keys of a pair, and how they are written.
@@ -185,6 +188,7 @@ pub(super) async fn node(
     State(app): State<App>,
     Extension(permit): Extension<Permit>,
     Extension(client): Extension<Client>,
+    accepts: AcceptsGzip,
     path: Result<Path<String>, PathRejection>,
     query: Result<Query<NodeQuery>, QueryRejection>,
 ) -> Result<Response, ApiError> {
@@ -218,7 +222,8 @@ pub(super) async fn node(
     let response = response.await??;
     let names_bytes: usize = response.neighbors.iter().map(|neighbor| neighbor.node.text_bytes()).sum();
     let bytes = response.neighbors.len() * NEIGHBOR_BYTES + names_bytes;
-    json(limits.request_timeout, permit, settle(&app, &client, room, bytes), move || response).await
+    let room = settle(&app, &client, room, bytes);
+    Writing::new(&app, accepts).json(permit, room, move || response).await
 }
 
 fn check_count(app: &App, what: &'static str, found: usize) -> Result<(), ApiError> {

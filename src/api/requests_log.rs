@@ -117,7 +117,7 @@ impl Asked {
         self.from.map(|peer| peer.0.to_string()).unwrap_or_default()
     }
 
-    /// The line of the access log. The response is not compressed yet.
+    /// The line of the access log.
     pub(super) fn log_access(&self, response: &Response, route: &str, request_id: &str, took: Duration) {
         let key = match response.extensions().get::<Client>() {
             Some(Client::Key(name)) => &**name,

@@ -13,21 +13,23 @@ use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
-use axum::http::HeaderValue;
-use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderMap, HeaderValue};
+use axum::http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, VARY};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use parking_lot::Mutex;
 use serde::Serialize;
 
-use super::App;
 use super::admin::Peer;
-use super::envelope::{Permit, blocking};
+use super::bulk::Bulk;
+use super::compression::{AcceptsGzip, GZIP, gzip};
+use super::envelope::Permit;
 use super::error::ApiError;
 use super::transfer::{Client, Entry, Full, SMALL_BYTES};
+use super::{ApiLimits, App};
 
-/// Longer responses are written on the blocking pool, so that the threads of the runtime are free for others.
+/// Longer responses are written by the threads for large requests.
 const INLINE_BYTES: usize = 256 << 10;
 
 /// Size of a piece.
@@ -65,26 +67,56 @@ pub(super) fn settle(app: &App, client: &Client, room: Option<Entry>, bytes: usi
     Some(entry)
 }
 
-/// Makes a response and writes it as JSON, within `limit`; on the blocking pool, where much room was reserved.
-pub(super) async fn json<T: Serialize>(
-    limit: Duration,
-    permit: Permit,
-    room: Option<Entry>,
-    make: impl FnOnce() -> T + Send + 'static,
-) -> Result<Response, ApiError> {
-    let write = move || serde_json::to_vec(&make());
-    let is_long = room.as_ref().is_some_and(|room| room.bytes() > INLINE_BYTES);
-    let text = if is_long { blocking(Some(permit), limit, write).await? } else { write() };
-    let text = text.map_err(|error| {
-        tracing::error!(%error, "a response could not be written as JSON");
-        ApiError::Internal
-    })?;
-    let kind = HeaderValue::from_static("application/json");
-    let mut response = ([(CONTENT_TYPE, kind)], text).into_response();
-    if let Some(room) = room {
-        response.extensions_mut().insert(Reserved(Arc::new(Mutex::new(Some(room)))));
+/// How a response is written.
+pub(super) struct Writing<'a> {
+    pub bulk: &'a Bulk,
+    pub limit: Duration,
+    /// Smallest response that is compressed, for a client that accepts it; 0: none is.
+    pub compress_bytes_min: usize,
+    pub accepts: AcceptsGzip,
+}
+
+impl<'a> Writing<'a> {
+    pub(super) fn new(app: &'a App, accepts: AcceptsGzip) -> Self {
+        let ApiLimits { request_timeout: limit, compress_bytes_min, .. } = app.state.limits;
+        Self { bulk: &app.state.bulk, limit, compress_bytes_min, accepts }
     }
-    Ok(response)
+
+    /// Makes a response and writes it as JSON; by the threads for large requests, where much room was reserved.
+    pub(super) async fn json<T: Serialize>(
+        self,
+        permit: Permit,
+        mut room: Option<Entry>,
+        make: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<Response, ApiError> {
+        let Self { bulk, limit, compress_bytes_min, accepts: AcceptsGzip(accepts) } = self;
+        let write = move || serde_json::to_vec(&make());
+        let is_long = room.as_ref().is_some_and(|room| room.bytes() > INLINE_BYTES);
+        let written = if is_long { bulk.run(Some(permit.clone()), limit, write).await? } else { write() };
+        let mut text = written.map_err(|error| unwritten(&error))?;
+        let mut headers = HeaderMap::new();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        if compress_bytes_min > 0 && text.len() >= compress_bytes_min {
+            headers.insert(VARY, HeaderValue::from_name(ACCEPT_ENCODING));
+            if accepts {
+                // A job of its own: others have their turn between the two.
+                let packed = bulk.run(Some(permit), limit, move || gzip(&text)).await?;
+                text = packed.map_err(|error| unwritten(&error))?;
+                headers.insert(CONTENT_ENCODING, GZIP);
+                room.iter_mut().for_each(|room| room.hold_done(text.len()));
+            }
+        }
+        let mut response = (headers, text).into_response();
+        if let Some(room) = room {
+            response.extensions_mut().insert(Reserved(Arc::new(Mutex::new(Some(room)))));
+        }
+        Ok(response)
+    }
+}
+
+fn unwritten(error: &dyn std::fmt::Display) -> ApiError {
+    tracing::error!(%error, "a response could not be written");
+    ApiError::Internal
 }
 
 /// Counts what is large until it is sent.
@@ -132,8 +164,7 @@ impl Sender {
     }
 }
 
-/// A body that is handed over piece by piece. Between two, other tasks of the thread have their turn: a piece may be
-/// compressed on its way.
+/// A body that is handed over piece by piece. Between two, other tasks of the thread have their turn.
 struct Sending {
     body: Body,
     /// What is left of the current frame.
@@ -239,6 +270,7 @@ mod tests {
 
     #[tokio::test]
     async fn large_responses_are_written_on_other_threads_than_the_runtimes() {
+        let bulk = Bulk::start(0).unwrap();
         let ledger = Ledger::new(1 << 20, 0);
         let permit = || {
             let place = Arc::new(tokio::sync::Semaphore::new(1));
@@ -253,7 +285,9 @@ mod tests {
                 room.hold(bytes).unwrap();
                 room
             });
-            let response = json(Duration::from_secs(60), permit(), room, is_elsewhere).await.unwrap();
+            let (limit, accepts) = (Duration::from_secs(60), AcceptsGzip(true));
+            let writing = Writing { bulk: &bulk, limit, compress_bytes_min: 1_000, accepts };
+            let response = writing.json(permit(), room, is_elsewhere).await.unwrap();
             let text = axum::body::to_bytes(response.into_body(), 100).await.unwrap();
             assert_eq!(text, expected);
         }

@@ -20,7 +20,7 @@ use super::operator::Operating;
 use super::sources::Sources;
 use super::tiers::Budgets;
 use super::{Parts, StatusSource, unix_ms};
-use crate::api::{self, ApiLimits, ApiState, Health, Info, Keys, OPERATIONS_MAX, Routes, State, Tls};
+use crate::api::{self, ApiLimits, ApiState, Bulk, Health, Info, Keys, OPERATIONS_MAX, Routes, State, Tls};
 use crate::config::Config;
 use crate::metrics::Metrics;
 
@@ -197,7 +197,8 @@ impl Server {
     ) -> Result<Self> {
         let secrets = Secrets::open(config)?;
         let keys = secrets.keys.clone();
-        let state = ApiState { keys, ..state(config, parts, sources, status, device) };
+        let bulk = Bulk::start(bulk_nice(config)).context("cannot start the threads for large requests")?;
+        let state = ApiState { keys, ..state(config, parts, sources, status, (device, bulk)) };
         let threads = std::thread::available_parallelism().map_or(THREADS_MIN, NonZero::get).max(THREADS_MIN);
         let runtime = runtime("http", threads, state.limits.blocking_threads())?;
         let separate = config.api.operations_listen.map(|_| runtime_of_operations()).transpose()?;
@@ -288,7 +289,18 @@ fn allow_files_for(connections: usize) {
     }
 }
 
-fn state(config: &Config, parts: &Parts, sources: &Sources, status: &StatusSource, device: &str) -> ApiState {
+/// Between what serves small requests and the learner.
+fn bulk_nice(config: &Config) -> u8 {
+    u8::try_from(config.learner.nice / 2).unwrap_or(9)
+}
+
+fn state(
+    config: &Config,
+    parts: &Parts,
+    sources: &Sources,
+    status: &StatusSource,
+    (device, bulk): (&str, Arc<Bulk>),
+) -> ApiState {
     let budgets = Budgets::of(config);
     let limits = ApiLimits {
         connections: config.api.connections_max,
@@ -319,6 +331,7 @@ fn state(config: &Config, parts: &Parts, sources: &Sources, status: &StatusSourc
         keys: None,
         allowed_hosts: config.api.allowed_hosts(),
         access_log: config.output.access_log,
+        bulk,
         limits,
         info: Info {
             version: env!("CARGO_PKG_VERSION").to_owned(),

@@ -14,6 +14,7 @@ pub mod disk;
 pub mod matmul;
 mod pages;
 mod prefetch;
+mod priority;
 mod probe;
 pub mod rng;
 pub mod simd;
@@ -27,6 +28,7 @@ use cuda::{Cuda, CudaError, CudaOptions, CudaWork};
 pub use buffer::{DeviceBuffer, size_class};
 pub use pages::keep_pages_small;
 pub use prefetch::{prefetch, prefetch_near};
+pub use priority::stand_back;
 pub use probe::{CudaDevice, CudaFound, Probe, probe};
 pub use spec::DeviceSpec;
 

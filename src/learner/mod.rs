@@ -23,7 +23,7 @@ mod measure;
 mod node_rows;
 mod options;
 mod pairs;
-mod priority;
+mod threads;
 mod publish;
 mod quality;
 mod replay;
@@ -154,7 +154,7 @@ impl Learner {
             node_rows,
             deleted: Vec::new(),
             quality: QualityWindow::new(options.quality_window_batches),
-            threads: Arc::new(priority::step_threads(options.threads, options.nice)?),
+            threads: Arc::new(threads::step_threads(options.threads, options.nice)?),
             prepared: PreparedBatch::default(),
             replayed: PreparedBatch::default(),
             sampled: false,
@@ -246,7 +246,7 @@ impl Learner {
     pub fn run(mut self, stop: &AtomicBool, pulse: impl Fn()) -> Result<(), LearnerError> {
         let mut batch = LearnBatch::default();
         let _closing = checkpoint_requests::Closing(self.shared.status.clone());
-        priority::stand_back(self.options.nice);
+        threads::yield_to_serving(self.options.nice);
         self.helper = Some(Helper::new());
         while !stop.load(Ordering::Acquire) {
             pulse();

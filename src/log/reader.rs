@@ -119,6 +119,11 @@ impl LogReader {
         Ok(None)
     }
 
+    /// Moves a reader that has read nothing yet to `position`.
+    pub fn start_at(&mut self, position: EdgeId) {
+        self.position = position;
+    }
+
     /// Moves a reader that has read nothing yet to the beginning of the last segment, and returns its position.
     pub fn start_at_last_segment(&mut self) -> EdgeId {
         self.position = self.log.durable.lock().segments.last().map_or(EdgeId(0), |segment| segment.first);

@@ -239,6 +239,7 @@ impl Live {
             keys: None,
             allowed_hosts: Vec::new(),
             access_log: false,
+            bulk: api::Bulk::start(0).unwrap(),
             limits: ApiLimits::default(),
             info: Info {
                 version: "0.1.0".into(),

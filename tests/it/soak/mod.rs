@@ -1,12 +1,13 @@
 //! `make soak`: the daemon for an hour at 20,000 events a second from Kafka in transactions, learning and serving
 //! requests, beside slow clients that hold on to connections. The broker is restarted every five minutes, the daemon
-//! killed twice, one event has a time far in the future, and the topic is deleted and created again. At the end every
-//! event that Kafka committed is in the log once, and learned. What was measured becomes `docs/benchmarks/soak.json` and
-//! its page.
+//! killed twice, one event has a time far in the future, and the topic is deleted and created again. The log is cut behind
+//! snapshots, and read before that: every event that Kafka committed is in it once, and learned. What was measured becomes
+//! `docs/benchmarks/soak.json` and its page.
 //!
 //! `SOAK_MINUTES` is the duration; without it nothing runs. `SOAK_RATE` is another number of events per second,
 //! `SOAK_OUT` another folder for the results.
 
+mod audit;
 mod page;
 mod slow;
 mod traffic;
@@ -19,9 +20,10 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use evergraph::cli::machine;
-use evergraph::event::{EventTime, Op};
+use evergraph::event::EdgeId;
 use serde_json::{Value, json};
 
+use self::audit::Audit;
 use self::slow::Slow;
 use crate::broker::Broker;
 use crate::kafka_daemon::{daemon, kafka};
@@ -35,6 +37,12 @@ const NODES: u32 = 100_000;
 const RETENTION_SECONDS: u64 = 300;
 /// Requests per second of each client thread.
 const REQUEST_RATES: [u64; 2] = [100, 100];
+/// Bytes of log that are kept, between two snapshots, and in a segment.
+const LOG_KEPT: u64 = 256 << 20;
+const LOG_OF_SNAPSHOT: u64 = 64 << 20;
+const SEGMENT: u64 = 32 << 20;
+/// The bound of the log, as the file of settings states it, and what comes within a check.
+const LOG_MAX: u64 = LOG_KEPT + 2 * LOG_OF_SNAPSHOT + SEGMENT + (4 << 20);
 /// The time of the event whose producer had a wrong clock.
 const WILD_TIME: i64 = 4_000_000_000_000_000_000;
 /// Slow clients of each kind.
@@ -60,6 +68,8 @@ struct Run {
     /// Whether producing is to stop for a while, and whether it has.
     hold: AtomicBool,
     held: AtomicBool,
+    /// The position below which all is learned, as last seen.
+    applied: AtomicU64,
     /// Events a second.
     rate: u64,
     started: Instant,
@@ -95,6 +105,7 @@ impl Run {
             wild: AtomicU64::default(),
             hold: AtomicBool::default(),
             held: AtomicBool::default(),
+            applied: AtomicU64::default(),
             rate,
             started: Instant::now(),
             url: Mutex::default(),
@@ -134,6 +145,7 @@ impl Run {
             let (at, life) = (self.seconds(), self.life.load(SeqCst));
             let committed = self.events();
             let Some(applied) = applied(&url) else { continue };
+            self.applied.fetch_max(applied, SeqCst);
             samples.push(Sample {
                 at,
                 calm: at - self.broken.load(SeqCst) as f64,
@@ -197,37 +209,6 @@ fn slope(samples: &[Sample]) -> Option<f64> {
     (under > 0.0).then(|| over / under * 3_600.0)
 }
 
-/// What stands in the log.
-struct Stored {
-    /// Events of the stream, how many different ones, and those with the wild time.
-    records: u64,
-    distinct: u64,
-    wild: u64,
-}
-
-/// What of `produced` events of the stream stands in the log. One that was never committed must not be there.
-fn stored(data: &Path, produced: u64) -> Stored {
-    let mut seen = vec![0_u64; produced as usize / 64 + 1];
-    let mut stored = Stored { records: 0, distinct: 0, wild: 0 };
-    let mut reader = evergraph::log::read_only(&data.join("log")).unwrap();
-    while let Some(frame) = reader.next_frame().unwrap() {
-        for (&op, &EventTime(number)) in frame.batch.op.iter().zip(&frame.batch.time) {
-            assert_eq!(op, Op::Edge);
-            if number == WILD_TIME {
-                stored.wild += 1;
-                continue;
-            }
-            let number = u64::try_from(number).unwrap();
-            assert!(number < produced, "event {number} was never committed");
-            let (word, bit) = (number as usize / 64, 1 << (number % 64));
-            stored.records += 1;
-            stored.distinct += u64::from(seen[word] & bit == 0);
-            seen[word] |= bit;
-        }
-    }
-    stored
-}
-
 /// What is broken when.
 struct Plan {
     seconds: f64,
@@ -239,8 +220,9 @@ struct Plan {
 #[derive(Default)]
 struct Broken {
     broker_restarts: u32,
-    /// Seconds from each kill of the daemon until it was ready again.
+    /// Seconds from each kill of the daemon until it was ready again, and from then to the first response.
     kills: Vec<f64>,
+    first_reads: Vec<f64>,
     /// What the daemon reported of the topic that was created again.
     new_topic: Option<String>,
 }
@@ -254,16 +236,22 @@ struct Scene<'a> {
 }
 
 impl Scene<'_> {
-    fn kill(&self, process: &mut Process) -> f64 {
+    /// Seconds until it was ready, and from then to the first response.
+    fn kill(&self, process: &mut Process) -> (f64, f64) {
         self.run.breaks("the daemon is killed");
         self.run.url.lock().unwrap().clear();
         let killed = Instant::now();
         process.signal("-KILL");
         process.ended();
         *process = self.start.ready();
+        let ready = Instant::now();
+        let body = json!({"nodes": ["u1"]}).to_string();
+        let (status, response) = process.post("/v1/embeddings", "application/json", &body).unwrap();
+        assert_eq!(status, 200, "{response}");
+        let first_read = ready.elapsed();
         self.run.lives(process);
         self.run.breaks("the daemon is back");
-        killed.elapsed().as_secs_f64()
+        ((ready - killed).as_secs_f64(), first_read.as_secs_f64())
     }
 
     fn restart_broker(&self, in_order: bool) {
@@ -339,7 +327,9 @@ impl Plan {
             if share > 0.25 && !run.wild_wanted.swap(true, SeqCst) {
                 run.breaks("an event comes with a time far in the future");
             } else if share > f64::from(broken.kills.len() as u32 + 1) / 3.0 && broken.kills.len() < 2 {
-                broken.kills.push(scene.kill(process));
+                let (ready, first_read) = scene.kill(process);
+                broken.kills.push(ready);
+                broken.first_reads.push(first_read);
             } else if share > 0.5 && broken.new_topic.is_none() {
                 broken.new_topic = Some(scene.replace_topic(process));
             } else if run.seconds() > self.restarts * f64::from(broken.broker_restarts + 1) && share < 0.95 {
@@ -366,6 +356,9 @@ fn an_hour_at_twenty_thousand_events_a_second_with_restarts_and_kills_loses_noth
         .set(&format!("graph.retention={}", rate * RETENTION_SECONDS))
         .set("checkpoint.interval_seconds=60")
         .set("checkpoint.keep=2")
+        .set(&format!("log.retention_bytes={LOG_KEPT}"))
+        .set(&format!("log.segment_bytes={SEGMENT}"))
+        .set(&format!("snapshot.log_bytes={LOG_OF_SNAPSHOT}"))
         // Other tests have every event trained on.
         .set("learner.lag_ms_max=1000");
     let mut process = start.ready();
@@ -373,7 +366,7 @@ fn an_hour_at_twenty_thousand_events_a_second_with_restarts_and_kills_loses_noth
     let run = Run::new(rate);
     run.lives(&process);
     let scene = Scene { run: &run, broker: &broker, start: &start, data: data.path() };
-    let (results, samples, broken, slow) = std::thread::scope(|scope| {
+    let (results, samples, broken, slow, mut audit) = std::thread::scope(|scope| {
         let producing = scope.spawn(|| run.produce(&broker.bootstrap()));
         let clients = [0, 1].map(|thread| {
             let run = &run;
@@ -384,12 +377,13 @@ fn an_hour_at_twenty_thousand_events_a_second_with_restarts_and_kills_loses_noth
             scope.spawn(move || run.drag(kind, SLOW_CLIENTS))
         });
         let watching = scope.spawn(|| run.watch());
+        let auditing = scope.spawn(|| Audit::default().follow(&run, data.path()));
         let broken = plan.carry_out(&scene, &mut process);
         run.over.store(true, SeqCst);
         let results = clients.map(|thread| thread.join().unwrap());
         let slow = slow.map(|thread| thread.join().unwrap());
         producing.join().unwrap();
-        (results, watching.join().unwrap(), broken, slow)
+        (results, watching.join().unwrap(), broken, slow, auditing.join().unwrap())
     });
     let (sent, all) = (run.committed.load(SeqCst), run.events());
     let ended = Instant::now();
@@ -401,9 +395,13 @@ fn an_hour_at_twenty_thousand_events_a_second_with_restarts_and_kills_loses_noth
     let newest = traffic::source(sent - 1);
     let (_, node) = process.get(&format!("/v1/nodes/{newest}?neighbors=10")).unwrap();
     assert!(process.terminate().success());
-    let stored = stored(data.path(), sent);
-    eprintln!("{sent} events committed, {} in the log, {} different ones", stored.records, stored.distinct);
-    assert_eq!((stored.records, stored.distinct, stored.wild), (sent, sent, 1), "every event once");
+    audit.read_to(EdgeId(all), data.path()).unwrap();
+    eprintln!("{sent} events committed, {} in the log, {} different ones", audit.records, audit.distinct);
+    assert_eq!((audit.records, audit.distinct, audit.wild), (sent, sent, 1), "every event once");
+    assert!(!audit.has_others(sent), "an event that was never committed");
+    assert!(audit.log_bytes_max <= LOG_MAX, "the log had {} bytes", audit.log_bytes_max);
+    assert!(broken.kills.iter().all(|&seconds| seconds <= 5.0), "ready after {:?}", broken.kills);
+    assert!(broken.first_reads.iter().all(|&seconds| seconds <= 1.0), "{:?}", broken.first_reads);
     assert_eq!(health["status"], "ok", "{health}");
     assert!(node["neighbors"].as_array().is_some_and(|neighbors| !neighbors.is_empty()), "{node}");
     // All come from one address, of which only so many bodies may be late: the other writers are refused at once.
@@ -424,15 +422,19 @@ fn an_hour_at_twenty_thousand_events_a_second_with_restarts_and_kills_loses_noth
         "transactions": run.transactions.load(SeqCst),
         "transactions_aborted": run.aborted.load(SeqCst),
         "events_sent": sent,
-        "events_with_wild_time": stored.wild,
-        "events_in_log": stored.records,
-        "events_distinct": stored.distinct,
+        "events_with_wild_time": audit.wild,
+        "events_in_log": audit.records,
+        "events_distinct": audit.distinct,
+        "log_retention_bytes": LOG_KEPT,
+        "log_bytes_max": audit.log_bytes_max,
+        "data_bytes_max": audit.data_bytes_max,
         "events_applied": learner["applied_position"],
         "events_trained_in_last_life": learner["trained_events"],
         "events_skipped_in_last_life": learner["skipped_events"],
         "broker_restarts": broken.broker_restarts,
         "kills": broken.kills.len(),
         "kill_to_ready_seconds": broken.kills,
+        "ready_to_first_read_seconds": broken.first_reads,
         "new_topic_reported": broken.new_topic,
         "slow_clients_of_each_kind": SLOW_CLIENTS,
         "slow_writers_cut": slow[0].0,
