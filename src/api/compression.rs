@@ -67,7 +67,9 @@ mod tests {
         for accepted in [&["gzip"][..], &["br, GZip"], &["br;q=1", "gzip; q=0.5"], &["*"], &["*;q=0, gzip"]] {
             assert!(accepts(accepted), "{accepted:?}");
         }
-        for refused in [&[][..], &["identity"], &["gzip;q=0"], &["*, gzip;q=0.0"], &["gzip;q=x"], &["br, zstd"]] {
+        for refused in
+            [&[][..], &["identity"], &["gzip;q=0"], &["*, gzip;q=0.0"], &["gzip;q=x"], &["br, zstd"]]
+        {
             assert!(!accepts(refused), "{refused:?}");
         }
     }

@@ -66,8 +66,8 @@ use crate::event::{EdgeId, Intake};
 use crate::metrics::Metrics;
 use crate::serving::QueryEngine;
 
-pub use bulk::Bulk;
 pub use admin::{AUDIT, CheckpointResponse, LogLevelResponse, Operator, OperatorError, SourceResponse};
+pub use bulk::Bulk;
 pub use connections::{plain, serve};
 pub use docs::openapi_json;
 pub use events::REJECTION_REASONS;

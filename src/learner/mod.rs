@@ -23,7 +23,6 @@ mod measure;
 mod node_rows;
 mod options;
 mod pairs;
-mod threads;
 mod publish;
 mod quality;
 mod replay;
@@ -32,6 +31,7 @@ mod step;
 mod stream_state;
 #[cfg(test)]
 mod tests;
+mod threads;
 
 use std::io;
 use std::ops::ControlFlow;

@@ -46,18 +46,23 @@ fn p99(process: &Process) -> Duration {
     taken[taken.len() * 99 / 100]
 }
 
-/// Processes that send the request in `body` again and again, and take what is sent back, compressed.
+/// Processes that send the request in `body` again and again, and take what is sent back, compressed. They are as idle as
+/// they can be: on this machine they stand for others.
 struct Clients(Vec<Child>);
 
 impl Clients {
     fn new(url: &str, body: &Path, counted: &Path) -> Self {
-        let script = format!(
-            "while curl -sSf --compressed -o /dev/null -H 'content-type: application/json' --data-binary @'{}' '{url}'; \
-             do echo >> '{}'; done",
-            body.display(),
-            counted.display(),
-        );
-        let client = |_| Command::new("sh").args(["-c", &script]).stderr(Stdio::null()).spawn().unwrap();
+        let data = format!("@{}", body.display());
+        let headers = ["-H", "content-type: application/json", "-H", "accept-encoding: gzip"];
+        let client = |_| {
+            let counted = std::fs::File::options().create(true).append(true).open(counted).unwrap();
+            let mut curl = Command::new("curl");
+            // One connection: what is behind the # is not sent. A full stop for each response.
+            curl.args(["-sSf", "-o", "/dev/null", "-w", "%{stderr}."])
+                .args(headers)
+                .args(["--data-binary", &data]);
+            curl.arg(format!("{url}#[1-1000000]")).stdout(Stdio::null()).stderr(counted).spawn().unwrap()
+        };
         Self((0..CLIENTS).map(client).collect())
     }
 }
@@ -91,6 +96,6 @@ fn single_reads_go_on_beside_four_processes_with_large_batches() {
         "p99 of single reads: alone {alone:?}, beside {CLIENTS} clients {beside:?} and {batches} batches of {BATCH}"
     );
     assert!(batches > 20, "the clients were served, too: {batches}");
-    // Twice the latency alone is the goal, and is not reached: docs/limitations.md has the figures.
-    assert!(beside <= Duration::from_millis(400), "alone {alone:?}, beside {beside:?}");
+    // Twice the latency alone is the goal; docs/limitations.md has what is reached. Other work on the machine counts, too.
+    assert!(beside <= (4 * alone).max(Duration::from_millis(20)), "alone {alone:?}, beside {beside:?}");
 }
