@@ -1,5 +1,6 @@
-//! Admin routes of a running daemon: write a checkpoint, pause or resume a source, change the log level. They need a
-//! key whose role is admin; without keys they are open to the local machine only.
+//! Admin routes of a running daemon: write a checkpoint, pause or resume a source, change the log level; those about
+//! weights, snapshots and the log are in [`operate`](super::operate). They need a key whose role is admin; without keys
+//! they are open to the local machine only.
 //!
 //! Every attempt is audited, refused ones too: a log line with the target [`AUDIT`], and a metric. Of refused ones only
 //! some have a line, which counts those left out before it. The daemon provides the implementation as an [`Operator`].
@@ -21,6 +22,7 @@ use super::body::JsonBody;
 use super::envelope::{Permit, blocking};
 use super::error::{ApiError, ErrorBody, shortened};
 use super::keys::Caller;
+use super::operate::Decisions;
 use super::request_id::request_id;
 use super::requests_log::{cut, trace_id};
 
@@ -31,7 +33,7 @@ pub const AUDIT: &str = "evergraph::audit";
 const CHECKPOINT_LIMIT: Duration = Duration::from_secs(600);
 
 /// Carries out admin requests. Every call may block.
-pub trait Operator: Send + Sync {
+pub trait Operator: Decisions {
     /// Writes a checkpoint of everything learned so far, and waits until it is durable.
     ///
     /// # Errors
@@ -133,7 +135,8 @@ pub struct LogLevelResponse {
 #[derive(Clone)]
 struct Done(String);
 
-fn done<T: Serialize>(what: String, response: T) -> Response {
+/// The response to an action that was carried out.
+pub(super) fn done<T: Serialize>(what: String, response: T) -> Response {
     let mut response = Json(response).into_response();
     response.extensions_mut().insert(Done(what));
     response
@@ -274,6 +277,11 @@ fn action_of(route: &str) -> &'static str {
     match route {
         "/v1/admin/checkpoints" => "checkpoint",
         "/v1/admin/sources/{source}" => "source",
+        "/v1/admin/model/promote" => "promote",
+        "/v1/admin/model/rollback" => "rollback",
+        "/v1/admin/training" => "training",
+        "/v1/admin/snapshots" => "snapshot",
+        "/v1/admin/log/cut" => "cut_log",
         _ => "log_level",
     }
 }
@@ -285,12 +293,16 @@ pub(super) struct Peer(pub SocketAddr);
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::docs::GUARDED;
     use crate::metrics::ADMIN_ACTIONS;
 
     #[test]
     fn every_route_has_a_label_of_the_metric() {
-        for route in ["/v1/admin/checkpoints", "/v1/admin/sources/{source}", "/v1/admin/log-level"] {
+        let routes: Vec<&str> =
+            GUARDED.into_iter().filter(|route| route.starts_with("/v1/admin")).collect();
+        for route in &routes {
             assert!(ADMIN_ACTIONS.contains(&action_of(route)), "{route}");
         }
+        assert_eq!(routes.len(), ADMIN_ACTIONS.len());
     }
 }

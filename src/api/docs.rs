@@ -11,7 +11,7 @@ use utoipa::{Modify, OpenApi};
 use utoipa_swagger_ui::{Config, SwaggerUi};
 
 use super::error::Problem;
-use super::{ApiLimits, admin, ops, push, query};
+use super::{ApiLimits, admin, operate, ops, push, query};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -40,7 +40,12 @@ use super::{ApiLimits, admin, ops, push, query};
         admin::checkpoint,
         admin::source,
         admin::log_level,
-        admin::set_log_level
+        admin::set_log_level,
+        operate::promote,
+        operate::roll_back,
+        operate::training,
+        operate::snapshot,
+        operate::cut_log
     ),
     tags(
         (name = "query", description = "Embeddings, link scores and nodes"),
@@ -52,7 +57,7 @@ use super::{ApiLimits, admin, ops, push, query};
 struct Document;
 
 /// Routes that need a key where the daemon has keys.
-const GUARDED: [&str; 9] = [
+pub(super) const GUARDED: [&str; 14] = [
     "/v1/embeddings",
     "/v1/links/score",
     "/v1/nodes/{key}",
@@ -62,6 +67,11 @@ const GUARDED: [&str; 9] = [
     "/v1/admin/checkpoints",
     "/v1/admin/sources/{source}",
     "/v1/admin/log-level",
+    "/v1/admin/model/promote",
+    "/v1/admin/model/rollback",
+    "/v1/admin/training",
+    "/v1/admin/snapshots",
+    "/v1/admin/log/cut",
 ];
 
 /// Routes that can have a separate address.

@@ -29,6 +29,7 @@ mod info;
 mod items;
 mod key;
 mod keys;
+mod operate;
 mod ops;
 mod paced;
 mod passes;
@@ -74,6 +75,7 @@ pub use events::REJECTION_REASONS;
 pub use health::{Check, Health, HealthReport, Heartbeat, State};
 pub use info::{Info, TimeUnit};
 pub use keys::{Keys, KeysError, Role};
+pub use operate::{Decisions, LogCutResponse, ModelResponse, SnapshotResponse, TrainingResponse};
 pub use requests_log::ACCESS;
 pub use status::{
     DecisionDocument, GateDocument, GraphStatus, IngestStatus, LearnerDocument, LogStatus, PositionDocument,
@@ -278,6 +280,11 @@ impl Routes {
             .route("/v1/admin/checkpoints", post(admin::checkpoint))
             .route("/v1/admin/sources/{source}", put(admin::source))
             .route("/v1/admin/log-level", get(admin::log_level).put(admin::set_log_level))
+            .route("/v1/admin/model/promote", post(operate::promote))
+            .route("/v1/admin/model/rollback", post(operate::roll_back))
+            .route("/v1/admin/training", put(operate::training))
+            .route("/v1/admin/snapshots", post(operate::snapshot))
+            .route("/v1/admin/log/cut", post(operate::cut_log))
             .route_layer(admitted(Room::Admin))
             .route_layer(from_fn_with_state(Arc::clone(&app), receive::receive))
             .route_layer(may(Role::Admin))

@@ -204,6 +204,8 @@ pub struct LearnerDocument {
     pub trained_events: u64,
     /// Events since the start whose gradient steps were skipped to stay fresh.
     pub skipped_events: u64,
+    /// Whether weights are trained: not where `learner.train` is false or an operator paused training.
+    pub training: bool,
     /// Whether the learner is at history: events from before it first began, which are always trained on.
     pub training_on_history: bool,
     /// Loss of the latest step; null before the first.

@@ -91,6 +91,12 @@ impl AppenderStatus {
         *self.cut.lock() = Some((position, bytes_kept));
     }
 
+    /// Whether there is a request to cut the log that is not done.
+    #[must_use]
+    pub fn is_to_be_cut(&self) -> bool {
+        self.cut.lock().is_some()
+    }
+
     /// Size of the log on disk in bytes.
     #[must_use]
     pub fn log_bytes(&self) -> u64 {

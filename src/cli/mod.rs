@@ -13,12 +13,14 @@ pub mod eval;
 pub mod events;
 mod ingest;
 mod inspect;
+mod log;
 mod log_level;
 pub mod machine;
 mod model;
 pub mod output;
 mod serve;
 mod settings;
+mod snapshot;
 mod source;
 mod top;
 
@@ -61,11 +63,13 @@ enum Command {
     Source(source::SourceArgs),
     /// Show the log level of a running daemon, or change it until the next start
     LogLevel(log_level::LogLevelArgs),
-    /// Inspect an event log without a daemon: counts, positions, digest of the graph
-    Log(inspect::LogArgs),
+    /// The event log: counts, positions and digest of the graph; cut it; what of deleted nodes is still there
+    Log(log::LogArgs),
+    /// Snapshots of graph, names and rows: list, verify and create them
+    Snapshot(snapshot::SnapshotArgs),
     /// Checkpoints: list, verify, create and restore them
     Checkpoint(checkpoint::CheckpointArgs),
-    /// Versions of the weights: list decisions, promote one, roll back
+    /// Versions of the weights: list decisions, promote one, roll back; pause and resume training
     Model(model::ModelArgs),
     /// Print the OpenAPI document of the HTTP interface
     Openapi,
@@ -138,7 +142,8 @@ pub fn main() -> ExitCode {
         Command::Top(args) => top::run(&args),
         Command::Source(args) => source::run(&args),
         Command::LogLevel(args) => log_level::run(&args),
-        Command::Log(args) => inspect::log(&args),
+        Command::Log(args) => log::run(&args),
+        Command::Snapshot(args) => snapshot::run(&args),
         Command::Checkpoint(args) => checkpoint::run(&args),
         Command::Model(args) => model::run(&args),
         Command::Openapi => {

@@ -1,13 +1,16 @@
-//! `evergraph model`: the served versions of the weights and the decisions about them; promotes and rolls back by hand.
+//! `evergraph model`: the served versions of the weights and the decisions about them; promotes and rolls back by hand,
+//! pauses and resumes training.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
-use serde_json::json;
+use serde_json::{Value, json};
+use ureq::http::Method;
 
-use super::{ConfigArgs, inspect, output};
+use super::client::{self, DaemonArgs};
+use super::{ConfigArgs, inspect, output, snapshot};
 use crate::catalog::DecisionRow;
 use crate::daemon::promotion;
 
@@ -33,34 +36,76 @@ enum ModelCommand {
         #[arg(long)]
         json: bool,
     },
-    /// Publish a version of the weights from the next start on; the daemon must be stopped. The version it replaces
-    /// becomes the previous one. The gate continues: a candidate that is not behind is promoted at the end of its next
-    /// window
+    /// Publish a version of the weights from the next start on; the daemon must be stopped, or with --live it runs and
+    /// publishes it at once. The version it replaces becomes the previous one. The gate continues: a candidate that is
+    /// not behind is promoted at the end of its next window
     Promote {
-        /// Version of the weights, as listed by `model list`; it must be in a checkpoint
-        #[arg(value_name = "VERSION")]
-        number: u64,
+        /// Version of the weights, as listed by `model list`; it must be in a checkpoint. With --live it is the candidate
+        /// or the previous version; without a number, the candidate
+        #[arg(value_name = "VERSION", required_unless_present = "live")]
+        number: Option<u64>,
+        #[command(flatten)]
+        live: LiveArgs,
         /// The daemon's settings
         #[command(flatten)]
         config: ConfigArgs,
     },
     /// Publish the previous version again, from the next start on, and continue training from it; the daemon must be
-    /// stopped
+    /// stopped, or with --live it runs and publishes it at once
     Rollback {
+        #[command(flatten)]
+        live: LiveArgs,
         /// The daemon's settings
         #[command(flatten)]
         config: ConfigArgs,
     },
+    /// Pause training: events are stored, remembered and served, and no weights are trained on them until `model
+    /// resume`, also across restarts. Needs a key whose role is admin; without keys, run it on the daemon's machine
+    Pause {
+        #[command(flatten)]
+        daemon: DaemonArgs,
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Resume paused training
+    Resume {
+        #[command(flatten)]
+        daemon: DaemonArgs,
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// A decision on a running daemon.
+#[derive(Debug, Args)]
+struct LiveArgs {
+    /// Have the running daemon at --url do it. Needs a key whose role is admin; without keys, run it on its machine
+    #[arg(long)]
+    live: bool,
+    #[command(flatten)]
+    daemon: DaemonArgs,
 }
 
 /// Runs the command.
 pub(super) fn run(args: &ModelArgs) -> Result<()> {
     let (data, last, json) = match &args.command {
         ModelCommand::List { data, last, json } => (data, last, json),
-        ModelCommand::Promote { number, config } => {
-            return print_decision(&promotion::promote(&config.load()?, *number)?);
+        ModelCommand::Promote { number, live, .. } if live.live => {
+            return decide(&live.daemon, "promote", &json!({ "version": number }));
         }
-        ModelCommand::Rollback { config } => return print_decision(&promotion::roll_back(&config.load()?)?),
+        ModelCommand::Rollback { live, .. } if live.live => {
+            return decide(&live.daemon, "rollback", &json!({}));
+        }
+        ModelCommand::Promote { number, config, .. } => {
+            return print_decision(&promotion::promote(&config.load()?, number.unwrap_or_default())?);
+        }
+        ModelCommand::Rollback { config, .. } => {
+            return print_decision(&promotion::roll_back(&config.load()?)?);
+        }
+        ModelCommand::Pause { daemon, json } => return hold(daemon, true, *json),
+        ModelCommand::Resume { daemon, json } => return hold(daemon, false, *json),
     };
     let rows = inspect::open_catalog(data)?.decisions(*last)?;
     if *json {
@@ -72,6 +117,32 @@ pub(super) fn run(args: &ModelArgs) -> Result<()> {
         return Ok(());
     }
     output::print(table(&rows).trim_end())
+}
+
+/// Has a running daemon decide.
+fn decide(daemon: &DaemonArgs, what: &str, body: &Value) -> Result<()> {
+    let path = format!("/v1/admin/model/{what}");
+    let stands = daemon.client(snapshot::PATIENCE)?.document(Method::POST, &path, Some(body))?;
+    let before = match stands["replaced_version"].as_u64() {
+        Some(version) => format!("version {version}"),
+        None => "the weights as they were trained".to_owned(),
+    };
+    output::print(&format!("version {} is served, in place of {before}", stands["model_version"]))
+}
+
+/// Has a running daemon pause or resume training.
+fn hold(daemon: &DaemonArgs, paused: bool, as_json: bool) -> Result<()> {
+    let client = daemon.client(client::PATIENCE)?;
+    let stands = client.document(Method::PUT, "/v1/admin/training", Some(&json!({ "paused": paused })))?;
+    if as_json {
+        return output::print(&format!("{stands:#}"));
+    }
+    output::print(&match stands["by"].as_str() {
+        Some(by) => {
+            format!("training is paused by {by} until `evergraph model resume`, also across restarts")
+        }
+        None => "training is resumed".to_owned(),
+    })
 }
 
 /// Prints a decision that was made by hand.

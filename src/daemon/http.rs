@@ -321,7 +321,14 @@ fn state(
     };
     let status = status.clone();
     let operator =
-        Operating { learner: parts.learner.clone(), sources: sources.clone(), health: parts.health.clone() };
+        Operating {
+            learner: parts.learner.clone(),
+            sources: sources.clone(),
+            health: parts.health.clone(),
+            snapshots: parts.snapshots.clone(),
+            catalog: parts.catalog.clone(),
+            trains: config.learner.train,
+        };
     ApiState {
         engine: parts.engine.clone(),
         intake: sources.intake(),

@@ -22,6 +22,7 @@ pub mod promotion;
 mod scrape;
 pub mod seek;
 pub mod service;
+mod snapshot_requests;
 mod snapshots;
 pub mod source_options;
 pub mod sources;
@@ -30,6 +31,7 @@ mod status;
 mod store;
 mod supervise;
 mod tiers;
+mod training;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -38,6 +40,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, ensure};
+use parking_lot::Mutex;
 
 pub use crate::api::{StatusDocument, TierStatus};
 pub use checkpoints::{Checkpoints, Restored};
@@ -48,9 +51,12 @@ pub use starting::{Interrupted, Starting};
 pub use status::{StatusSource, resident_bytes};
 pub use store::{Store, fixed_settings};
 
+use self::snapshot_requests::SnapshotRequests;
 use self::supervise::Supervisor;
+use self::training::TrainingPause;
 use crate::api::{Health, State};
 use crate::appender::{Appender, AppenderOptions, AppenderStatus};
+use crate::catalog::Catalog;
 use crate::config::Config;
 use crate::device::Device;
 use crate::event::EdgeId;
@@ -112,8 +118,7 @@ impl Daemon {
         let starting = Starting { interrupt, metrics: &parts.metrics };
         placement.report(&parts.health, &parts.metrics);
         let (sender, queue) = crossbeam_channel::bounded(config.ingest.queue_batches_max);
-        let catalog = store.checkpoints.catalog();
-        let sources = sources::Sources::prepare(config, sender, generated, catalog)?;
+        let sources = sources::Sources::prepare(config, sender, generated, parts.catalog.clone())?;
         let status = StatusSource::new(config, &store, &parts, &sources, &placement.reason);
         let machine = scrape::Machine::new(config, parts.health.clone());
         scrape::register(&parts.metrics, status.clone(), &placement.reason, machine);
@@ -217,6 +222,8 @@ pub(crate) struct Parts {
     health: Arc<Health>,
     appender: Arc<AppenderStatus>,
     learner: Arc<LearnerStatus>,
+    snapshots: SnapshotRequests,
+    catalog: Arc<Mutex<Catalog>>,
 }
 
 impl Parts {
@@ -234,6 +241,8 @@ impl Parts {
             health: Health::new(),
             appender: Arc::default(),
             learner: Arc::default(),
+            snapshots: SnapshotRequests::new(),
+            catalog: store.checkpoints.catalog(),
         }
     }
 }
@@ -297,8 +306,12 @@ fn open_learner(
 ) -> Result<Learner> {
     let learner = &config.learner;
     learned.trainer.cache_rows(config.device.row_cache_bytes);
+    let paused = TrainingPause::of(&parts.catalog.lock())?;
+    if let Some(TrainingPause { by, .. }) = &paused {
+        tracing::warn!(by, "training stays paused by an operator");
+    }
     let options = LearnerOptions {
-        train: learner.train,
+        train: learner.train && paused.is_none(),
         batch_events: learner.batch_events,
         batch_wait: Duration::from_millis(learner.batch_wait_ms),
         lag_events_max: learner.lag_events_max,

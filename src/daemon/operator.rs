@@ -3,18 +3,32 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
+
 use super::log_level;
+use super::snapshot_requests::{SnapshotRequests, Wanted};
 use super::sources::Sources;
+use super::training::TrainingPause;
 use crate::api::{
-    CheckpointResponse, Health, LogLevelResponse, Operator, OperatorError, SourceResponse, State,
+    CheckpointResponse, Decisions, Health, LogCutResponse, LogLevelResponse, ModelResponse, Operator,
+    OperatorError, SnapshotResponse, SourceResponse, State, TrainingResponse,
 };
-use crate::learner::LearnerStatus;
+use crate::appender::snapshot;
+use crate::catalog::{Catalog, CatalogError, DecisionRow};
+use crate::learner::{LearnerStatus, Operated, Operation, OperationError, Verdict};
+
+/// Longest wait for the learner to take up a change that needs no file.
+const CHANGE_LIMIT: Duration = Duration::from_secs(20);
 
 /// The parts that admin requests reach.
 pub(super) struct Operating {
     pub learner: Arc<LearnerStatus>,
     pub sources: Sources,
     pub health: Arc<Health>,
+    pub snapshots: SnapshotRequests,
+    pub catalog: Arc<Mutex<Catalog>>,
+    /// Whether the settings train.
+    pub trains: bool,
 }
 
 impl Operating {
@@ -27,6 +41,49 @@ impl Operating {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Has the learner carry out an operation.
+    fn operate(&self, operation: Operation, limit: Duration) -> Result<Operated, OperatorError> {
+        self.is_running()?;
+        let refused = |error| match error {
+            OperationError::Refused(why) => OperatorError::Invalid(why),
+            OperationError::Failed(why) => OperatorError::Failed(why),
+        };
+        let response = self.learner.operations.submit(operation).map_err(refused)?;
+        let late = |_| {
+            let seconds = limit.as_secs();
+            OperatorError::Failed(format!("not done within {seconds} s; it may still be"))
+        };
+        response.recv_timeout(limit).map_err(late)?.map_err(refused)
+    }
+
+    /// Has the learner publish other weights, and records the decision.
+    fn decide(&self, operation: Operation, limit: Duration) -> Result<ModelResponse, OperatorError> {
+        let Operated { position, served, published, kept, candidate } = self.operate(operation, limit)?;
+        let verdict =
+            if operation == Operation::RollBack { Verdict::RolledBack } else { Verdict::Promoted };
+        let row = DecisionRow {
+            position: position.0,
+            verdict: verdict.name().to_owned(),
+            candidate: if verdict == Verdict::Promoted { served } else { candidate },
+            published,
+            kept,
+            candidate_ap: None,
+            published_ap: None,
+            kept_ap: None,
+            edgebank_ap: None,
+            created_unix_ms: super::unix_ms(),
+        };
+        if let Err(error) = self.catalog.lock().add_decision(&row) {
+            tracing::error!(%error, position = row.position, "an operator's decision is not recorded");
+        }
+        Ok(ModelResponse {
+            model_version: served,
+            replaced_version: published,
+            candidate_version: candidate,
+            position: position.0,
+        })
     }
 }
 
@@ -60,5 +117,51 @@ impl Operator for Operating {
 
     fn set_log_level(&self, level: &str) -> Result<LogLevelResponse, OperatorError> {
         log_level::set(level)
+    }
+}
+
+impl Decisions for Operating {
+    fn promote(&self, version: Option<u64>, limit: Duration) -> Result<ModelResponse, OperatorError> {
+        self.decide(Operation::Promote(version), limit)
+    }
+
+    fn roll_back(&self, limit: Duration) -> Result<ModelResponse, OperatorError> {
+        self.decide(Operation::RollBack, limit)
+    }
+
+    fn set_training_paused(&self, paused: bool, by: &str) -> Result<TrainingResponse, OperatorError> {
+        self.is_running()?;
+        if !self.trains {
+            let why = "learner.train is false in the settings: no weights are trained in any case";
+            return Err(OperatorError::Invalid(why.to_owned()));
+        }
+        let not_stored = |error: CatalogError| OperatorError::Failed(format!("nothing was changed: {error}"));
+        let pause = {
+            let catalog = self.catalog.lock();
+            let now = || TrainingPause { by: by.to_owned(), since_unix_ms: super::unix_ms() };
+            // One that is paused already stays as it was.
+            let before = TrainingPause::of(&catalog).map_err(not_stored)?;
+            let pause = paused.then(|| before.unwrap_or_else(now));
+            TrainingPause::record(pause.as_ref(), &catalog).map_err(not_stored)?;
+            pause
+        };
+        self.operate(Operation::Train(!paused), CHANGE_LIMIT)?;
+        Ok(TrainingResponse {
+            paused,
+            since_unix_ms: pause.as_ref().map(|pause| pause.since_unix_ms),
+            by: pause.map(|pause| pause.by),
+        })
+    }
+
+    fn snapshot(&self, limit: Duration) -> Result<SnapshotResponse, OperatorError> {
+        self.is_running()?;
+        let position = self.snapshots.submit(Wanted::Snapshot, limit)?.snapshot;
+        Ok(SnapshotResponse { name: snapshot::name(position), position: position.0 })
+    }
+
+    fn cut_log(&self, limit: Duration) -> Result<LogCutResponse, OperatorError> {
+        self.is_running()?;
+        let kept = self.snapshots.submit(Wanted::Cut, limit)?;
+        Ok(LogCutResponse { first_position: kept.log_first.0, bytes: kept.log_bytes })
     }
 }

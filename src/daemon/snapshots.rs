@@ -22,7 +22,9 @@ use anyhow::{Context, Result, anyhow, ensure};
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 use parking_lot::Mutex;
 
+use super::snapshot_requests::{Kept, Outcome, SnapshotRequests, Wanted};
 use super::{Parts, Store, Supervisor, unix_ms};
+use crate::api::OperatorError;
 use crate::appender::AppenderStatus;
 use crate::appender::snapshot::{self, Pace, SUFFIX, SnapshotHead, UNFINISHED_SUFFIX, WrittenSnapshot};
 use crate::catalog::Catalog;
@@ -36,6 +38,9 @@ use crate::serving::{Progress, Stores};
 
 /// Pause between two looks at whether a snapshot is due.
 const PERIOD: Duration = Duration::from_millis(250);
+
+/// Pause between two looks at whether the log was cut.
+const SHORT: Duration = Duration::from_millis(20);
 
 /// Pause between two looks at whether the log can be cut.
 const CUT_PERIOD: Duration = Duration::from_secs(5);
@@ -155,6 +160,7 @@ pub(super) struct Writer {
     learner: Arc<LearnerStatus>,
     progress: Arc<Progress>,
     metrics: Arc<Metrics>,
+    requests: SnapshotRequests,
     stop: Arc<AtomicBool>,
     /// The snapshots that were loaded or written, the oldest first.
     known: Vec<EdgeId>,
@@ -188,6 +194,7 @@ impl Writer {
             learner: parts.learner.clone(),
             progress: parts.progress.clone(),
             metrics: parts.metrics.clone(),
+            requests: parts.snapshots.clone(),
             stop: Arc::default(),
             known: if last == EdgeId(0) { Vec::new() } else { vec![last] },
             last_bytes: u64::try_from(u128::from(bytes) * read / all).unwrap_or(bytes),
@@ -204,13 +211,19 @@ impl Writer {
         supervisor.start("snapshots", "snapshots", stop, move || {
             while !self.is_stopped() {
                 if self.is_due() {
-                    self.write();
+                    // The next try comes after a pause.
+                    let _ = self.write();
                 }
                 if self.looked.elapsed() >= CUT_PERIOD {
                     self.looked = Instant::now();
-                    self.cut();
+                    if self.log_bytes_kept > 0 {
+                        self.cut(self.log_bytes_kept);
+                    }
                 }
-                std::thread::sleep(PERIOD);
+                if let Some((wanted, reply)) = self.requests.next(PERIOD) {
+                    // A requester that gave up has dropped its receiver.
+                    let _ = reply.try_send(self.respond(wanted));
+                }
             }
             Ok(())
         })
@@ -230,11 +243,38 @@ impl Writer {
             && (bytes - self.last_bytes >= self.log_bytes || self.written.elapsed() >= self.interval)
     }
 
-    fn write(&mut self) {
+    /// Does what an operator asks for.
+    fn respond(&mut self, wanted: Wanted) -> Outcome {
+        match wanted {
+            Wanted::Snapshot if self.log.durable_end() == EdgeId(0) => {
+                return Err(OperatorError::Invalid("the log has no events yet".to_owned()));
+            }
+            Wanted::Snapshot if self.known.last() == Some(&self.log.durable_end()) => {}
+            Wanted::Snapshot => self.write().map_err(|error| OperatorError::Failed(format!("{error:#}")))?,
+            Wanted::Cut if self.known.len() < 2 => {
+                return Err(OperatorError::Invalid(format!(
+                    "the log is cut behind the older of two snapshots, and {} was loaded or written since the start; \
+                     write another one first",
+                    self.known.len()
+                )));
+            }
+            Wanted::Cut => {
+                self.cut(0);
+                while self.appender.is_to_be_cut() && !self.is_stopped() {
+                    std::thread::sleep(SHORT);
+                }
+            }
+        }
+        let snapshot = self.known.last().copied().unwrap_or_default();
+        Ok(Kept { snapshot, log_first: self.log.first(), log_bytes: self.appender.log_bytes() })
+    }
+
+    fn write(&mut self) -> Result<()> {
         let bytes = self.appender.log_bytes();
-        match self.write_one() {
+        let outcome = self.write_one();
+        match &outcome {
             Ok(written) => {
-                self.record(&written);
+                self.record(written);
                 self.known.push(written.position);
                 (self.snapshot_bytes, self.last_bytes) = (written.bytes, bytes);
                 self.written = Instant::now();
@@ -250,6 +290,7 @@ impl Writer {
                 );
             }
         }
+        outcome.map(drop)
     }
 
     #[allow(clippy::cast_precision_loss)]
@@ -322,17 +363,17 @@ impl Writer {
         old.for_each(|position| remove(&self.dir.join(snapshot::name(position))));
     }
 
-    /// Has what nobody needs any more cut off the log: newer checkpoints may allow that long after a snapshot.
-    fn cut(&self) {
-        let is_long = self.log_bytes_kept > 0 && self.appender.log_bytes() > self.log_bytes_kept;
-        if !is_long || self.known.len() < 2 {
+    /// Has what nobody needs any more cut off a log of more than `bytes_kept` bytes: newer checkpoints may allow that
+    /// long after a snapshot.
+    fn cut(&self, bytes_kept: u64) {
+        if self.appender.log_bytes() <= bytes_kept || self.known.len() < 2 {
             return;
         }
         let checkpoints = self.catalog.lock().checkpoints().unwrap_or_default();
         let checkpoint = checkpoints.iter().map(|row| EdgeId(row.position)).min();
         let learned = self.progress.learned();
         if let (Some(&snapshot), Some(checkpoint)) = (self.known.first(), checkpoint) {
-            self.appender.request_cut(snapshot.min(checkpoint).min(learned), self.log_bytes_kept);
+            self.appender.request_cut(snapshot.min(checkpoint).min(learned), bytes_kept);
         }
     }
 }

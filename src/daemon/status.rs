@@ -170,6 +170,7 @@ impl Inputs {
             lag_events: self.progress.behind(),
             trained_events: report.trained,
             skipped_events: report.skipped,
+            training: report.trains,
             training_on_history: report.history,
             loss: report.loss,
             average_precision: report.quality.map(|quality| quality.average_precision),

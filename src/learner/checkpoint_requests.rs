@@ -70,12 +70,13 @@ impl CheckpointRequests {
     }
 }
 
-/// Closes the requests when the loop ends, however it does.
+/// Closes the requests and operations when the loop ends, however it does.
 pub(super) struct Closing(pub std::sync::Arc<super::LearnerStatus>);
 
 impl Drop for Closing {
     fn drop(&mut self) {
         self.0.requests.close();
+        self.0.operations.close();
     }
 }
 

@@ -21,6 +21,7 @@ mod gpu;
 mod learned;
 mod measure;
 mod node_rows;
+mod operations;
 mod options;
 mod pairs;
 mod publish;
@@ -46,6 +47,7 @@ pub use checkpoint_requests::{CheckpointRequests, CheckpointResult, Durable};
 pub use feed::{Feed, FeedMark, LearnBatch};
 pub use gate::{Decision, Gate, GateOptions, Verdict};
 pub use learned::Learned;
+pub use operations::{Operated, Operation, OperationError, Operations};
 pub use options::{CheckpointRecorder, DecisionRecorder, DeviceLost, LearnerOptions, Recorders, Shared};
 pub use quality::{BatchQuality, QualityWindow};
 pub use status::{GateReport, LearnerBytes, LearnerReport, LearnerStatus};
@@ -181,13 +183,14 @@ impl Learner {
         learner.publish_pairs();
         learner.on_gpu(Self::publish_weights)?;
         learner.shared.progress.set_learned(position);
-        let (bytes, version) = (learner.bytes(), learner.version);
+        let (bytes, version, trains) = (learner.bytes(), learner.version, learner.options.train);
         let kept = learner.gate.as_ref().and_then(Gate::kept).map(|kept| kept.version);
         learner.shared.status.update(|report| {
             report.bytes = bytes;
             report.position = position;
             report.model_version = version;
             report.gate.kept = kept;
+            report.trains = trains;
         });
         Ok(Some(learner))
     }
@@ -263,6 +266,7 @@ impl Learner {
                     done => done?,
                 }
             }
+            self.operate(&batch, &pulse);
             if Instant::now() >= self.checkpoint_due || self.shared.status.requests.is_waiting() {
                 self.checkpoint(&batch, &pulse);
             }

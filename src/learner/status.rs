@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use parking_lot::Mutex;
 
-use super::{BatchQuality, CheckpointRequests, Decision, Verdict};
+use super::{BatchQuality, CheckpointRequests, Decision, Operations, Verdict};
 use crate::event::EdgeId;
 
 /// Observations over which freshness is summed up.
@@ -75,6 +75,8 @@ pub struct LearnerReport {
     pub quality: Option<BatchQuality>,
     /// What the gate decided.
     pub gate: GateReport,
+    /// Whether weights are trained.
+    pub trains: bool,
 }
 
 /// The latest report, and requests to the loop; shared.
@@ -84,6 +86,8 @@ pub struct LearnerStatus {
     freshness: Mutex<VecDeque<f64>>,
     /// Requests for a checkpoint.
     pub requests: CheckpointRequests,
+    /// What operators ask for.
+    pub operations: Operations,
 }
 
 impl LearnerStatus {

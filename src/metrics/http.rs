@@ -39,7 +39,8 @@ group! {
 }
 
 /// Admin actions, the label of [`HttpMetrics::admin_actions`].
-pub const ADMIN_ACTIONS: [&str; 3] = ["checkpoint", "source", "log_level"];
+pub const ADMIN_ACTIONS: [&str; 8] =
+    ["checkpoint", "source", "log_level", "promote", "rollback", "training", "snapshot", "cut_log"];
 
 impl HttpMetrics {
     /// Series whose labels are known beforehand start at 0.

@@ -210,6 +210,15 @@ fn operators_do_things_from_this_machine_where_there_are_no_keys() {
         let refused = put("/v1/admin/log-level", &json!({ "level": level }), &[]);
         assert_eq!((refused.status, refused.error_type().as_str()), (status, kind));
     }
+    let promoted = live.post("/v1/admin/model/promote", &json!({ "version": 7 }));
+    assert_eq!((promoted.status, &promoted.json()["replaced_version"]), (200, &json!(5)));
+    let absent = live.post("/v1/admin/model/promote", &json!({ "version": 6 }));
+    assert_eq!((absent.status, absent.error_type().as_str()), (422, "invalid"));
+    assert_eq!(live.post("/v1/admin/model/rollback", &json!({})).status, 422);
+    let training = put("/v1/admin/training", &json!({ "paused": false }), &[]);
+    assert_eq!(training.json(), json!({ "paused": false, "by": null, "since_unix_ms": null }));
+    assert_eq!(live.post("/v1/admin/snapshots", &json!({})).json()["name"], "3.snapshot");
+    assert_eq!(live.post("/v1/admin/log/cut", &json!({})).json()["first_position"], 2);
     let odd = put("/v1/admin/sources/http", &json!({ "paused": true, "until": 5 }), &[]);
     assert_eq!((odd.status, odd.error_type().as_str()), (422, "invalid"));
     let page = put("/v1/admin/log-level", &json!({ "level": "info" }), &[("origin", "http://elsewhere")]);
@@ -222,6 +231,12 @@ fn operators_do_things_from_this_machine_where_there_are_no_keys() {
         ("log_level", "failed", 2),
         ("log_level", "refused", 1),
         ("log_level", "done", 0),
+        ("promote", "done", 1),
+        ("promote", "failed", 1),
+        ("rollback", "failed", 1),
+        ("training", "done", 1),
+        ("snapshot", "done", 1),
+        ("cut_log", "done", 1),
     ] {
         let line =
             format!("evergraph_admin_actions_total{{action=\"{action}\",outcome=\"{outcome}\"}} {count}\n");

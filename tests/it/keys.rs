@@ -38,6 +38,10 @@ fn every_route_asks_for_its_role() {
         ("PUT", "/v1/admin/sources/http", r#"{"paused": true}"#, "admin"),
         ("PUT", "/v1/admin/log-level", r#"{"level": "info"}"#, "admin"),
         ("GET", "/v1/admin/log-level", "", "admin"),
+        ("POST", "/v1/admin/model/promote", "{}", "admin"),
+        ("PUT", "/v1/admin/training", r#"{"paused": true}"#, "admin"),
+        ("POST", "/v1/admin/snapshots", "", "admin"),
+        ("POST", "/v1/admin/log/cut", "", "admin"),
     ];
     for (method, route, body, needed) in routes {
         let ask = |key: Option<&str>| {

@@ -8,8 +8,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use evergraph::api::{
-    self, ApiLimits, ApiState, CheckpointResponse, Health, Info, LogLevelResponse, LogStatus, Operator,
-    OperatorError, SourceResponse, State, StatusDocument, TimeUnit,
+    self, ApiLimits, ApiState, CheckpointResponse, Decisions, Health, Info, LogCutResponse, LogLevelResponse,
+    LogStatus, ModelResponse, Operator, OperatorError, SnapshotResponse, SourceResponse, State, StatusDocument,
+    TimeUnit, TrainingResponse,
 };
 use evergraph::device::Device;
 use evergraph::event::{
@@ -199,6 +200,37 @@ impl Operator for ScriptedOperator {
             "full" => Err(OperatorError::Failed("no room".into())),
             _ => Err(OperatorError::Invalid(format!("{level} is no level"))),
         }
+    }
+}
+
+impl Decisions for ScriptedOperator {
+    fn promote(&self, version: Option<u64>, _: Duration) -> Result<ModelResponse, OperatorError> {
+        match version {
+            None | Some(7) => Ok(ModelResponse {
+                model_version: 7,
+                replaced_version: Some(5),
+                candidate_version: 7,
+                position: 3,
+            }),
+            Some(version) => Err(OperatorError::Invalid(format!("version {version} is not at hand"))),
+        }
+    }
+
+    fn roll_back(&self, _: Duration) -> Result<ModelResponse, OperatorError> {
+        Err(OperatorError::Invalid("there is no previous version to roll back to".into()))
+    }
+
+    fn set_training_paused(&self, paused: bool, by: &str) -> Result<TrainingResponse, OperatorError> {
+        let (by, since_unix_ms) = (paused.then(|| by.to_owned()), paused.then_some(1));
+        Ok(TrainingResponse { paused, by, since_unix_ms })
+    }
+
+    fn snapshot(&self, _: Duration) -> Result<SnapshotResponse, OperatorError> {
+        Ok(SnapshotResponse { name: "3.snapshot".into(), position: 3 })
+    }
+
+    fn cut_log(&self, _: Duration) -> Result<LogCutResponse, OperatorError> {
+        Ok(LogCutResponse { first_position: 2, bytes: 1 })
     }
 }
 

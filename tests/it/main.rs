@@ -49,6 +49,7 @@ mod models;
 mod observability;
 mod openapi;
 mod operate;
+mod operations;
 mod operator;
 mod package;
 mod process;

@@ -26,6 +26,11 @@ const FILES: &[(&str, &str)] = files![
     "update_source",
     "get_log_level",
     "set_log_level",
+    "promote_model",
+    "roll_back_model",
+    "update_training",
+    "create_snapshot",
+    "cut_log",
     "error",
     "problem",
 ];

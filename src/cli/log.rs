@@ -1,0 +1,179 @@
+//! `evergraph log`: what a log holds, where it may be cut, and what of deleted nodes is still in the data directory.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use clap::{Args, Subcommand};
+use serde_json::json;
+use ureq::http::Method;
+
+use super::client::DaemonArgs;
+use super::inspect::open_catalog;
+use super::{output, snapshot};
+use crate::appender::Index;
+use crate::feature::FeatureStore;
+use crate::graph::{GraphOptions, GraphStore};
+use crate::log;
+
+/// `evergraph log`
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+pub(crate) struct LogArgs {
+    #[command(subcommand)]
+    command: Option<LogCommand>,
+    /// Data directory of the daemon (data.dir); it may be running
+    #[arg(long, value_name = "DIR", required = true)]
+    data: Option<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+enum LogCommand {
+    /// Have a running daemon cut off the log what no kept snapshot and no kept checkpoint needs. What is cut off cannot
+    /// be replayed or inspected any more. Needs a key whose role is admin; without keys, run it on the daemon's machine
+    Cut {
+        #[command(flatten)]
+        daemon: DaemonArgs,
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Show up to which position deletions are complete: no file has anything of a node that was deleted before it. And
+    /// which files later deletions wait for
+    EraseStatus {
+        /// Data directory of the daemon (data.dir); it may be running
+        #[arg(long, value_name = "DIR")]
+        data: PathBuf,
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// Runs the command.
+pub(super) fn run(args: &LogArgs) -> Result<()> {
+    match (&args.command, &args.data) {
+        (Some(LogCommand::Cut { daemon, json }), _) => cut(daemon, *json),
+        (Some(LogCommand::EraseStatus { data, json }), _) => erase_status(data, *json),
+        (None, Some(data)) => inspect(data),
+        (None, None) => anyhow::bail!("--data is missing"),
+    }
+}
+
+/// Reads a log from its start and prints what it means, with a digest of the graph that is the same for
+/// the same edges whatever the order they arrived in.
+fn inspect(data: &Path) -> Result<()> {
+    let rows = || FeatureStore::new(0);
+    let mut index = Index::new(GraphStore::new(GraphOptions::default()), rows(), rows(), 0);
+    let mut reader = log::read_only(&data.join("log"))?;
+    let (mut frames, mut records) = (0_u64, 0_u64);
+    while let Some(frame) = reader.next_frame()? {
+        frames += 1;
+        records += frame.batch.len() as u64;
+        index.absorb(&frame)?;
+    }
+    let stats = index.stores.graph.stats();
+    let positions: Vec<_> = index
+        .positions
+        .all()
+        .iter()
+        .map(|at| json!({"source": at.source.as_ref(), "partition": at.partition, "next_offset": at.next_offset}))
+        .collect();
+    let document = json!({
+        "frames": frames,
+        "records": records,
+        "end_position": index.end().0,
+        "nodes": index.stores.keys.len(),
+        "edges": stats.edges,
+        "graph_digest": format!("{:032x}", index.stores.graph.digest(&index.stores.keys)?),
+        "positions": positions,
+    });
+    output::print(&format!("{document:#}"))
+}
+
+fn cut(daemon: &DaemonArgs, json: bool) -> Result<()> {
+    let path = "/v1/admin/log/cut";
+    let cut = daemon.client(snapshot::PATIENCE)?.document(Method::POST, path, Some(&json!({})))?;
+    if json {
+        return output::print(&format!("{cut:#}"));
+    }
+    output::print(&format!("the log begins at position {} and has {} bytes", cut["first_position"], cut["bytes"]))
+}
+
+/// The positions of the oldest log segment, snapshot and checkpoint, and the files that nothing removes by itself.
+fn erase_status(data: &Path, as_json: bool) -> Result<()> {
+    let reader = log::read_only(&data.join("log"))?;
+    let (first, end) = (reader.position().0, reader.durable_end().0);
+    let snapshots: Vec<u64> = snapshot::all(data)?.iter().map(|position| position.0).collect();
+    let checkpoints: Vec<u64> = open_catalog(data)?.checkpoints()?.iter().map(|row| row.position).collect();
+    let oldest = |positions: &[u64]| positions.iter().min().copied();
+    let parts = [Some(first), oldest(&snapshots), oldest(&checkpoints)];
+    let complete = parts.into_iter().flatten().min().unwrap_or_default();
+    let by_hand = others(data)?;
+    let document = json!({
+        "complete_below_position": complete,
+        "log_first_position": first,
+        "log_end_position": end,
+        "oldest_snapshot_position": oldest(&snapshots),
+        "oldest_checkpoint_position": oldest(&checkpoints),
+        "files_to_remove_by_hand": by_hand,
+    });
+    if as_json {
+        return output::print(&format!("{document:#}"));
+    }
+    let mut lines = vec![format!(
+        "log, snapshots and checkpoints hold nothing of nodes that were deleted below position {complete}; the log ends at \
+         {end}"
+    )];
+    let waits = |what: &str, position: Option<u64>| match position {
+        Some(position) => format!("{what} {position}"),
+        None => format!("{what} -, there is none"),
+    };
+    lines.push(waits("the log begins at        ", Some(first)));
+    lines.push(waits("the oldest snapshot is of ", oldest(&snapshots)));
+    lines.push(waits("the oldest checkpoint is of", oldest(&checkpoints)));
+    for path in &by_hand {
+        lines.push(format!("may hold deleted nodes until it is removed by hand: {}", path.display()));
+    }
+    output::print(&lines.join("\n"))
+}
+
+/// Files that may hold names or rows of deleted nodes and that the daemon never removes: checkpoints that were set
+/// aside, cut-off tails of the log, dead letters.
+fn others(data: &Path) -> Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    let folders = [data.to_path_buf(), data.join("checkpoints"), data.join("log"), data.join("dead-letters")];
+    for folder in folders.iter().filter(|folder| folder.is_dir()) {
+        let unreadable = || format!("cannot read {}", folder.display());
+        for entry in std::fs::read_dir(folder).with_context(unreadable)? {
+            let path = entry.with_context(unreadable)?.path();
+            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            let is_set_aside = [".superseded", ".orphan", ".torn"].iter().any(|mark| name.contains(mark));
+            let is_letter = name.starts_with("dead-letters") || folder.ends_with("dead-letters");
+            if path.is_file() && (is_set_aside || is_letter) {
+                found.push(path);
+            }
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_that_are_set_aside_are_found_and_others_are_not() {
+        let data = tempfile::tempdir().unwrap();
+        let at = |name: &str| data.path().join(name);
+        std::fs::create_dir_all(at("checkpoints")).unwrap();
+        std::fs::create_dir_all(at("log")).unwrap();
+        let kept = ["checkpoints/1.superseded", "checkpoints/2.orphan", "log/3.torn", "dead-letters.jsonl"];
+        for name in kept.into_iter().chain(["checkpoints/4.checkpoint", "log/5.log", "catalog.sqlite"]) {
+            std::fs::write(at(name), "x").unwrap();
+        }
+        let mut expected: Vec<PathBuf> = kept.map(at).to_vec();
+        expected.sort();
+        assert_eq!(others(data.path()).unwrap(), expected);
+    }
+}
