@@ -145,7 +145,7 @@ Model {
 });
 section!(/// `[learner]`
 Learner {
-    train: bool, batch_events: usize, batch_wait_ms: u64, learning_rate: f32, seed: u64,
+    train: bool, start: StartPolicy, batch_events: usize, batch_wait_ms: u64, learning_rate: f32, seed: u64,
     lag_events_max: u64, lag_ms_max: u64, quality_window_batches: usize, rank_queries_per_batch: usize,
     rank_candidates: usize, pairs_max: usize, threads: usize, nice: u64, schedule: Schedule, replay: Replay, gate: Gate,
 });
@@ -198,6 +198,18 @@ pub enum DecayKind {
     InverseSquareRoot,
     /// It falls in waves.
     Cosine,
+}
+
+/// What happens to events in the log when no checkpoint can be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum StartPolicy {
+    /// They are learned again, and trained on.
+    Resume,
+    /// They update node memory and are not trained on.
+    Remember,
+    /// They are left out.
+    Latest,
 }
 
 /// Which old events are trained on again.

@@ -78,7 +78,7 @@ pub use keys::{Keys, KeysError, Role};
 pub use operate::{Decisions, LogCutResponse, ModelResponse, SnapshotResponse, TrainingResponse};
 pub use requests_log::ACCESS;
 pub use status::{
-    DecisionDocument, GateDocument, GraphStatus, IngestStatus, LearnerDocument, LogStatus, PositionDocument,
+    CatchUpDocument, DecisionDocument, GateDocument, GraphStatus, IngestStatus, LearnerDocument, LogStatus, PositionDocument,
     SourceReport, StatusDocument, TierStatus,
 };
 pub use tls::{Tls, TlsError, TlsListener};

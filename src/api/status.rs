@@ -208,6 +208,9 @@ pub struct LearnerDocument {
     pub training: bool,
     /// Whether the learner is at history: events from before it first began, which are always trained on.
     pub training_on_history: bool,
+    /// What was in the log at the start and is not learned yet; null when it is.
+    #[schema(required = true)]
+    pub catch_up: Option<CatchUpDocument>,
     /// Loss of the latest step; null before the first.
     #[schema(required = true)]
     pub loss: Option<f32>,
@@ -237,6 +240,18 @@ pub struct LearnerDocument {
     /// What only the learner reads: memory, mailbox, EdgeBank's pairs, destinations for negatives, feature rows of
     /// nodes.
     pub bytes: BTreeMap<&'static str, u64>,
+}
+
+/// What was in the log at the start and is not learned yet.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct CatchUpDocument {
+    /// The position below which all was in the log.
+    pub until_position: u64,
+    /// Records that are left.
+    pub remaining_events: u64,
+    /// How long they take at the rate so far; null before there is one.
+    #[schema(required = true)]
+    pub remaining_seconds: Option<f64>,
 }
 
 /// The promotion gate: counts of decisions since the start, and the latest decision.

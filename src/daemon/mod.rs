@@ -10,6 +10,7 @@
 //! goes false, sources end, the appender empties the queue, the learner writes a checkpoint, HTTP drains. Operators'
 //! decisions about the weights of a stopped daemon are in [`promotion`].
 
+mod beginning;
 mod checkpoints;
 pub mod clock_correction;
 mod device_selection;
@@ -57,14 +58,14 @@ use self::training::TrainingPause;
 use crate::api::{Health, State};
 use crate::appender::{Appender, AppenderOptions, AppenderStatus};
 use crate::catalog::Catalog;
-use crate::config::Config;
+use crate::config::{Config, StartPolicy};
 use crate::device::Device;
 use crate::event::EdgeId;
 use crate::learner::checkpoint::{Checkpoint, CheckpointHead};
-use crate::learner::{Around, Gate, Learned, Learner, LearnerOptions, LearnerStatus, Recorders, Shared};
+use crate::learner::{Around, Learned, Learner, LearnerOptions, LearnerStatus, Recorders, Shared};
 use crate::metrics::{Metrics, set_count};
 use crate::serving::{NodeStates, Progress, QueryEngine};
-use crate::train::{LoadError, Trainer, TrainerOptions};
+use crate::train::{LoadError, TrainerOptions};
 
 /// A loop without a heartbeat for this long is stuck.
 const PULSE_LIMIT: Duration = Duration::from_secs(60);
@@ -262,19 +263,8 @@ fn open_learned(
     found: Option<Checkpoint>,
     device: &Device,
 ) -> Result<Learned> {
-    let options = trainer_options(config);
     let first = store.log.readers().first();
-    let Some(found) = found else {
-        ensure!(
-            first == EdgeId(0),
-            "the log begins at position {first}, and no checkpoint can be used to learn on from there (see above): \
-             restore {} from a backup",
-            store.checkpoints.dir().display()
-        );
-        let gate = config.gate_options().map(Gate::new);
-        let trainer = Trainer::new(options, device)?;
-        return Ok(Learned { trainer, gate, stream: None, position: EdgeId(0) });
-    };
+    let Some(found) = found else { return beginning::learned(config, store, device) };
     let path = store.checkpoints.dir().join(&found.file.name);
     let learned = restore(config, store, device, found).with_context(|| {
         let path = path.display();
@@ -312,6 +302,7 @@ fn open_learner(
     }
     let options = LearnerOptions {
         train: learner.train && paused.is_none(),
+        train_history: learner.start != StartPolicy::Remember,
         batch_events: learner.batch_events,
         batch_wait: Duration::from_millis(learner.batch_wait_ms),
         lag_events_max: learner.lag_events_max,

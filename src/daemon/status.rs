@@ -8,7 +8,7 @@ use std::time::Instant;
 use super::sources::Sources;
 use super::{Parts, Store, tiers};
 use crate::api::{
-    DecisionDocument, GateDocument, GraphStatus, IngestStatus, LearnerDocument, LogStatus, PositionDocument,
+    CatchUpDocument, DecisionDocument, GateDocument, GraphStatus, IngestStatus, LearnerDocument, LogStatus, PositionDocument,
     StatusDocument,
 };
 use crate::appender::{AppenderStatus, Positions};
@@ -172,6 +172,10 @@ impl Inputs {
             skipped_events: report.skipped,
             training: report.trains,
             training_on_history: report.history,
+            catch_up: report.start.and_then(|start| {
+                let (remaining_events, remaining_seconds) = start.left(report.position)?;
+                Some(CatchUpDocument { until_position: start.until.0, remaining_events, remaining_seconds })
+            }),
             loss: report.loss,
             average_precision: report.quality.map(|quality| quality.average_precision),
             auc: report.quality.map(|quality| quality.auc),

@@ -140,7 +140,7 @@ impl Learner {
     /// Notes how long the batch's live events took from their origin until now, when responses reflect them. History is
     /// left out, and so is what was in the log at the start: its age does not measure the daemon.
     pub(super) fn observe_freshness(&self, batch: &LearnBatch) {
-        if batch.first < self.found {
+        if batch.first < self.start.until {
             return;
         }
         let now = unix_seconds();

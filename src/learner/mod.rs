@@ -14,6 +14,7 @@
 //! for others, it does. Quality begins anew.
 
 pub mod checkpoint;
+mod catch_up;
 mod checkpoint_requests;
 mod feed;
 pub mod gate;
@@ -42,6 +43,7 @@ use std::time::{Duration, Instant};
 
 use thiserror::Error;
 
+pub use catch_up::CatchUp;
 pub use checkpoint::{CheckpointError, CheckpointFile, CheckpointHead};
 pub use checkpoint_requests::{CheckpointRequests, CheckpointResult, Durable};
 pub use feed::{Feed, FeedMark, LearnBatch};
@@ -121,8 +123,7 @@ pub struct Learner {
     version: u64,
     /// One past the last record that was learned.
     learned: EdgeId,
-    /// One past the last record that was in the graph at the start.
-    found: EdgeId,
+    start: CatchUp,
     checkpointed: EdgeId,
     checkpoint_due: Instant,
 }
@@ -164,7 +165,7 @@ impl Learner {
             helper: None,
             version: 0,
             learned: position,
-            found: shared.progress.indexed(),
+            start: CatchUp::new(position, shared.progress.indexed()),
             checkpointed: position,
             checkpoint_due: Instant::now() + next_checkpoint(&options, position),
             shared,
@@ -191,6 +192,7 @@ impl Learner {
             report.model_version = version;
             report.gate.kept = kept;
             report.trains = trains;
+            report.start = Some(learner.start);
         });
         Ok(Some(learner))
     }

@@ -14,6 +14,8 @@ use crate::train::replay::ReplayOptions;
 pub struct LearnerOptions {
     /// Whether weights are trained.
     pub train: bool,
+    /// Whether history is trained on, and not only remembered.
+    pub train_history: bool,
     /// Most edges of one batch.
     pub batch_events: usize,
     /// How long a batch that is not full waits for more.

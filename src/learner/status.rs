@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use parking_lot::Mutex;
 
-use super::{BatchQuality, CheckpointRequests, Decision, Operations, Verdict};
+use super::{BatchQuality, CatchUp, CheckpointRequests, Decision, Operations, Verdict};
 use crate::event::EdgeId;
 
 /// Observations over which freshness is summed up.
@@ -77,6 +77,8 @@ pub struct LearnerReport {
     pub gate: GateReport,
     /// Whether weights are trained.
     pub trains: bool,
+    /// Where it began; `None` before that.
+    pub start: Option<CatchUp>,
 }
 
 /// The latest report, and requests to the loop; shared.

@@ -129,7 +129,8 @@ fn mode(options: &LearnerOptions, batch: &LearnBatch, behind: u64, waited: Durat
     let kept_waiting = behind >= options.batch_events as u64;
     let late = !options.lag_max.is_zero() && waited > options.lag_max && kept_waiting;
     let late = late || behind > options.lag_events_max;
-    if late && !(history && options.train) {
+    let is_left_out = if history { !options.train_history } else { late };
+    if is_left_out || (late && !options.train) {
         StepMode::StateOnly
     } else if options.train {
         StepMode::Train

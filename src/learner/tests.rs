@@ -103,6 +103,7 @@ impl Rig {
     fn options(&self) -> LearnerOptions {
         LearnerOptions {
             train: true,
+            train_history: true,
             batch_events: 10,
             batch_wait: Duration::ZERO,
             lag_events_max: 1_000_000,

@@ -177,3 +177,31 @@ fn nothing_of_a_deleted_node_is_left_once_snapshots_and_the_cut_have_passed_it()
     assert_eq!(process.get(&format!("/v1/nodes/{NAME}")).unwrap().0, 404);
     assert_eq!(process.get("/v1/nodes/somebody-else").unwrap().0, 200);
 }
+
+#[test]
+fn what_no_checkpoint_holds_is_learned_again_or_remembered_or_left_out() {
+    let data = tempfile::tempdir().unwrap();
+    let start = |policy: &str| start(data.path()).set(&format!("learner.start={policy}"));
+    let process = start("resume").ready();
+    let mut end = 2_000;
+    push(&process, 0..end, "a");
+    process.kill();
+    for (policy, trained, skipped) in [("resume", end, 0), ("remember", 0, end + 1), ("latest", 0, 0)] {
+        std::fs::remove_dir_all(data.path().join("checkpoints")).unwrap();
+        let mut process = start(policy).spawn();
+        let line = process.wait_for_line("no checkpoint can be used").unwrap();
+        assert!(line.contains(policy) && line.contains(&end.to_string()), "{line}");
+        process.wait_until_ready();
+        learned(&process, end);
+        let status = process.wait_until("caught up", |status| status["learner"]["catch_up"].is_null());
+        let counts = |status: &Value| {
+            ["trained_events", "skipped_events"].map(|name| status["learner"][name].as_u64().unwrap())
+        };
+        assert_eq!(counts(&status), [trained, skipped], "{policy}");
+        // What comes now is trained on in any case.
+        push(&process, end..end + 1, "a");
+        end += 1;
+        assert_eq!(counts(&process.status()), [trained + 1, skipped], "{policy}");
+        process.kill();
+    }
+}

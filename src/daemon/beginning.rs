@@ -1,0 +1,45 @@
+//! Where learning begins when no checkpoint can be used, by `learner.start`. Nobody is to find out after days that the
+//! daemon trains on all of its log again: the log line, the status and `evergraph status` say so from the start.
+
+use anyhow::{Result, ensure};
+
+use super::{Store, trainer_options};
+use crate::config::{Config, StartPolicy};
+use crate::device::Device;
+use crate::event::EdgeId;
+use crate::learner::{Gate, Learned, StreamState};
+use crate::train::Trainer;
+
+/// A learner that has learned nothing yet, and its position in the log.
+///
+/// # Errors
+/// The log was cut, so that what is missing cannot be learned again, or the model cannot be made.
+pub(super) fn learned(config: &Config, store: &Store, device: &Device) -> Result<Learned> {
+    let log = store.log.readers();
+    let (first, end, policy) = (log.first(), log.durable_end(), config.learner.start);
+    let begins_late = policy == StartPolicy::Latest && end > EdgeId(0);
+    ensure!(
+        first == EdgeId(0) || begins_late,
+        "the log begins at position {first}, and no checkpoint can be used to learn on from there (see above): restore \
+         {} from a backup, or set learner.start = \"latest\", which begins with an empty memory",
+        store.checkpoints.dir().display()
+    );
+    if end > EdgeId(0) {
+        let (events, start) = (end.0 - first.0, format!("{policy:?}").to_lowercase());
+        let what = match policy {
+            StartPolicy::Resume => "it is learned and trained on again from its beginning",
+            StartPolicy::Remember => "it updates node memory and is not trained on",
+            StartPolicy::Latest => "it is left out, and node memory begins empty",
+        };
+        tracing::warn!(events, "learner.start" = start, "no checkpoint can be used for what is in the log: {what}");
+    }
+    let trainer = Trainer::new(trainer_options(config), device)?;
+    let gate = config.gate_options().map(Gate::new);
+    if !begins_late {
+        return Ok(Learned { trainer, gate, stream: None, position: EdgeId(0) });
+    }
+    // What it has to know of the stream is read from the log, or begins empty, too.
+    let unknown = || StreamState::new(&store.index.stores, config.learner.pairs_max);
+    let stream = (first > EdgeId(0)).then(unknown);
+    Ok(Learned { trainer, gate, stream, position: end })
+}
