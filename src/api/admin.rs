@@ -298,8 +298,7 @@ mod tests {
 
     #[test]
     fn every_route_has_a_label_of_the_metric() {
-        let routes: Vec<&str> =
-            GUARDED.into_iter().filter(|route| route.starts_with("/v1/admin")).collect();
+        let routes: Vec<&str> = GUARDED.into_iter().filter(|route| route.starts_with("/v1/admin")).collect();
         for route in &routes {
             assert!(ADMIN_ACTIONS.contains(&action_of(route)), "{route}");
         }

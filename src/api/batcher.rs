@@ -191,7 +191,7 @@ impl<P: Passes> Batcher<P> {
         }
     }
 
-    /// Begins a large query: as many of its pieces are queued at a time as there are threads.
+    /// Begins a large query: as many of its pieces are at work at a time as there are threads.
     fn begin(self: Arc<Self>, request: Request<P>) {
         if request.reply.is_closed() {
             return;
@@ -201,18 +201,24 @@ impl<P: Passes> Batcher<P> {
             Err(error) => return drop(request.reply.send(Err(error))),
         };
         let large = Arc::new(Large::new(request, moment));
-        for _ in 0..self.bulk.threads().min(large.pieces()) {
+        for _ in 1..self.bulk.threads().min(large.pieces()) {
             let (this, large) = (Arc::clone(&self), Arc::clone(&large));
             self.bulk.spawn(move || this.piece(large));
         }
+        // Every handle ends in `piece`, so that one of them sends the response.
+        let this = Arc::clone(&self);
+        self.bulk.spawn(move || this.piece(large));
     }
 
     /// Computes the next piece of a large query, and queues the one after it. The last to end sends the response.
     fn piece(self: Arc<Self>, large: Arc<Large<P>>) {
         if let Some((number, items)) = large.next() {
-            match self.passes.pass(&[(items, large.request.unknown)], &large.moment) {
-                Ok(found) => large.progress.lock().parts[number] = found.into_iter().next(),
-                Err(error) => large.fail(error),
+            let pass = || self.passes.pass(&[(items, large.request.unknown)], &large.moment);
+            // The panic hook has logged a panic.
+            match catch_unwind(AssertUnwindSafe(pass)) {
+                Ok(Ok(found)) => large.progress.lock().parts[number] = found.into_iter().next(),
+                Ok(Err(error)) => large.end(Some(error)),
+                Err(_) => large.end(None),
             }
             let this = Arc::clone(&self);
             return self.bulk.spawn(move || this.piece(large));
@@ -236,13 +242,19 @@ struct Parts<R> {
     begun: usize,
     /// The response for each piece.
     parts: Vec<Option<R>>,
+    /// Whether no further piece is to begin.
+    has_ended: bool,
     failed: Option<QueryError>,
 }
 
 impl<P: Passes> Large<P> {
     fn new(request: Request<P>, moment: P::Moment) -> Self {
         let parts = (0..request.items.len().div_ceil(ITEMS_MAX)).map(|_| None).collect();
-        Self { request, moment, progress: Mutex::new(Parts { begun: 0, parts, failed: None }) }
+        Self {
+            request,
+            moment,
+            progress: Mutex::new(Parts { begun: 0, parts, has_ended: false, failed: None }),
+        }
     }
 
     fn pieces(&self) -> usize {
@@ -252,7 +264,7 @@ impl<P: Passes> Large<P> {
     /// The number and the items of the next piece; `None` after the last, after a failure, and if the client has gone.
     fn next(&self) -> Option<(usize, &[P::Item])> {
         let mut progress = self.progress.lock();
-        if progress.failed.is_some() || self.request.reply.is_closed() {
+        if progress.has_ended || self.request.reply.is_closed() {
             return None;
         }
         let piece = self.request.items.chunks(ITEMS_MAX).nth(progress.begun)?;
@@ -260,8 +272,11 @@ impl<P: Passes> Large<P> {
         Some((progress.begun - 1, piece))
     }
 
-    fn fail(&self, error: QueryError) {
-        self.progress.lock().failed.get_or_insert(error);
+    /// Begins no further piece, because of an error or a panic.
+    fn end(&self, error: Option<QueryError>) {
+        let mut progress = self.progress.lock();
+        progress.has_ended = true;
+        progress.failed = progress.failed.take().or(error);
     }
 
     /// Sends the response. After a panic in a piece there is none: the request is dropped without one.
@@ -333,7 +348,7 @@ mod tests {
     }
 
     fn echo(gate: Receiver<()>, passes: Arc<Mutex<Vec<usize>>>) -> Arc<Batcher<Echo>> {
-        Batcher::new(1, Bulk::start(0).unwrap(), Echo { gate, passes })
+        Batcher::new(1, Bulk::with_threads(1, 0).unwrap(), Echo { gate, passes })
     }
 
     /// Waits until no worker is counted, which is soon after the last response.
@@ -439,42 +454,100 @@ mod tests {
         assert_eq!(*passes.lock(), [1]);
     }
 
+    /// Returns the items unchanged; passes over items from [`GATED`] on wait for a token each, and are recorded by
+    /// their first item when they begin.
+    struct Gated {
+        gate: Receiver<()>,
+        begun: Arc<Mutex<Vec<usize>>>,
+    }
+
+    const GATED: usize = 100;
+
+    impl Passes for Gated {
+        type Item = usize;
+        type Response = Vec<usize>;
+        type Moment = ();
+
+        fn begin(&self, _: Option<EventTime>) -> Result<(), QueryError> {
+            Ok(())
+        }
+
+        fn pass(&self, queries: &[Query<'_, usize>], (): &()) -> Result<Vec<Vec<usize>>, QueryError> {
+            let first = queries[0].0[0];
+            if first >= GATED {
+                self.begun.lock().push(first);
+                let _ = self.gate.recv();
+            }
+            assert!(queries.iter().all(|(items, _)| !items.contains(&13)), "on purpose");
+            Ok(queries.iter().map(|(items, _)| items.to_vec()).collect())
+        }
+    }
+
+    /// Submits items on a task of its own.
+    fn submit(
+        batcher: &Arc<Batcher<Gated>>,
+        items: Vec<usize>,
+    ) -> tokio::task::JoinHandle<Result<(Vec<usize>, Vec<usize>), ApiError>> {
+        let batcher = batcher.clone();
+        tokio::spawn(async move { batcher.submit(items, UnknownKeys::Error, None, (permit(), LONG)).await })
+    }
+
+    async fn wait_until(what: impl Fn() -> bool) {
+        let deadline = std::time::Instant::now() + LONG;
+        while !what() {
+            assert!(std::time::Instant::now() < deadline, "it does not happen");
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn a_small_query_waits_for_no_large_one_and_large_ones_take_turns() {
-        let ((step, gate), passes) = (bounded(0), Arc::new(Mutex::new(Vec::new())));
-        let batcher = echo(gate, passes.clone());
-        let submit = |items: Vec<usize>| {
-            let batcher = batcher.clone();
-            tokio::spawn(
-                async move { batcher.submit(items, UnknownKeys::Error, None, (permit(), LONG)).await },
-            )
-        };
-        // More than the threads can begin, so that the last one waits for a turn.
-        let large: Vec<Vec<usize>> =
-            (0..=batcher.bulk.threads()).map(|i| (1_000 * i + 100..1_000 * i + 800).collect()).collect();
-        let waiting: Vec<_> = large.iter().cloned().map(submit).collect();
-        let short: Vec<usize> = (20..320).collect();
-        let last = submit(short.clone());
-        let small = submit(vec![5]);
-        // All that wait at the gate go on, once.
-        for _ in 0..=batcher.bulk.threads() {
-            step.send(()).unwrap();
-        }
-        assert_eq!(small.await.unwrap().unwrap().1, [5]);
-        assert!(waiting.iter().all(|one| !one.is_finished()));
+    async fn small_queries_wait_for_no_large_one_and_large_ones_take_turns() {
+        let ((step, gate), begun) = (bounded(0), Arc::new(Mutex::new(Vec::new())));
+        let passes = Gated { gate, begun: begun.clone() };
+        let batcher = Batcher::new(1, Bulk::with_threads(1, 0).unwrap(), passes);
+        let [first, second]: [Vec<usize>; 2] = [(1_000..1_600).collect(), (2_000..2_300).collect()];
+        let one = submit(&batcher, first.clone());
+        wait_until(|| !begun.lock().is_empty()).await;
+        let other = submit(&batcher, second.clone());
+        assert_eq!(submit(&batcher, vec![5]).await.unwrap().unwrap().1, [5], "a large one is at the gate");
+        // The other is queued by now, or soon: its turn comes after the piece that is at work.
+        tokio::time::sleep(Duration::from_millis(50)).await;
         drop(step);
-        assert_eq!(last.await.unwrap().unwrap(), (short.clone(), short));
-        for (one, expected) in waiting.into_iter().zip(large) {
-            assert_eq!(one.await.unwrap().unwrap(), (expected.clone(), expected));
+        assert_eq!(other.await.unwrap().unwrap(), (second.clone(), second));
+        assert_eq!(one.await.unwrap().unwrap(), (first.clone(), first));
+        assert_eq!(*begun.lock(), [1_000, 1_256, 2_000, 1_512, 2_256]);
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn many_large_queries_on_several_threads_all_get_their_responses() {
+        let passes = Gated { gate: bounded(0).1, begun: Arc::default() };
+        let batcher = Batcher::new(1, Bulk::with_threads(4, 0).unwrap(), passes);
+        let all: Vec<_> = (0..400).map(|i| submit(&batcher, (i..i + 300 + i * 5).collect())).collect();
+        for (i, one) in all.into_iter().enumerate() {
+            let (items, response) = one.await.unwrap().unwrap_or_else(|error| panic!("query {i}: {error:?}"));
+            assert_eq!((items.len(), items == response), (300 + i * 5, true));
         }
-        wait_for_idle(&batcher).await;
-        // A fault in a later piece is that of the query; nobody waits for a client that went away.
-        let mut bad = vec![1; 600];
-        bad[599] = 0;
-        assert!(matches!(submit(bad).await.unwrap(), Err(ApiError::NoModel(_))));
-        let mut wild = vec![1; 600];
-        wild[599] = 13;
-        assert!(matches!(submit(wild).await.unwrap(), Err(ApiError::Internal)));
-        assert_eq!(submit(vec![1; 600]).await.unwrap().unwrap().1, vec![1; 600]);
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_fault_in_a_piece_is_that_of_its_query_and_nobody_works_for_who_has_gone() {
+        let ((step, gate), begun) = (bounded(0), Arc::new(Mutex::new(Vec::new())));
+        let passes = Gated { gate, begun: begun.clone() };
+        let batcher = Batcher::new(1, Bulk::with_threads(2, 0).unwrap(), passes);
+        let room = Arc::new(Semaphore::new(1));
+        let (this, held) = (batcher.clone(), Permit::new(room.clone().try_acquire_owned().unwrap()));
+        let gone = tokio::spawn(async move {
+            this.submit((1_000..9_000).collect(), UnknownKeys::Error, None, (held, LONG)).await
+        });
+        wait_until(|| begun.lock().len() == 2).await;
+        gone.abort();
+        drop(step);
+        wait_until(|| room.available_permits() == 1).await;
+        assert_eq!(begun.lock().len(), 2, "no further piece is begun");
+        let mut wild: Vec<usize> = (1_000..9_000).collect();
+        wild[300] = 13;
+        assert!(matches!(submit(&batcher, wild).await.unwrap(), Err(ApiError::Internal)));
+        assert!(begun.lock().len() < 2 + 30, "the rest is not begun: {}", begun.lock().len());
+        assert_eq!(submit(&batcher, vec![1; 600]).await.unwrap().unwrap().1, vec![1; 600]);
     }
 }

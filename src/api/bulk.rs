@@ -1,8 +1,9 @@
 //! The threads for large requests. What takes long to parse, to compute, to write or to compress is done here, at a
 //! lower priority than what serves small requests: on a busy machine, single reads go first.
 //!
-//! Jobs begin in the order in which they came. A long one does a piece and queues the rest of itself again, so that
-//! others have their turn. Each request has a bounded number of jobs, and permits bound the requests.
+//! Jobs begin in the order in which they came. Computing is cut into pieces, between which other requests have their
+//! turn; parsing, writing and compressing are one job each. A request has at most one job for each thread at a time, and
+//! permits bound the requests, so the queue is bounded.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -30,7 +31,11 @@ impl Bulk {
     /// The system refuses a thread.
     pub fn start(nice: u8) -> std::io::Result<Arc<Self>> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let threads = cores.saturating_sub(1).max(1);
+        Self::with_threads(cores.saturating_sub(1).max(1), nice)
+    }
+
+    /// Starts `threads` threads.
+    pub(super) fn with_threads(threads: usize, nice: u8) -> std::io::Result<Arc<Self>> {
         let (jobs, queue) = unbounded::<Job>();
         for number in 0..threads {
             let queue = queue.clone();
@@ -78,7 +83,8 @@ impl Bulk {
     }
 }
 
-/// A thread: its jobs run on it alone, also where they would share work with a pool of threads of another priority.
+/// A thread: its jobs run on it alone, also where they would share work with a pool of threads of another priority. What
+/// a job leaves to `rayon::spawn` would never run here.
 fn work(queue: &Receiver<Job>, nice: u8) {
     stand_back(nice, "learner.nice");
     let alone = rayon::ThreadPoolBuilder::new().num_threads(1).use_current_thread().build();
@@ -106,10 +112,11 @@ mod tests {
 
     #[tokio::test]
     async fn jobs_run_in_order_on_threads_that_stand_back_and_share_them_with_nobody() {
-        let bulk = Bulk::start(7).unwrap();
+        let bulk = Bulk::with_threads(1, 19).unwrap();
         let nice = || getpriority_process(Some(gettid())).unwrap();
-        assert_eq!(bulk.run(None, LONG, nice).await.unwrap(), 7);
-        assert_eq!(nice(), 0);
+        let before = nice();
+        assert_eq!(bulk.run(None, LONG, nice).await.unwrap(), 19);
+        assert_eq!(nice(), before);
         let parts = || {
             let own = thread::current().id();
             (0..1_000).into_par_iter().all(|_| thread::current().id() == own)
@@ -118,14 +125,12 @@ mod tests {
         let order = Arc::new(Mutex::new(Vec::new()));
         let seen = bulk.run(None, LONG, || thread::current().name().map(str::to_owned)).await.unwrap();
         assert!(seen.unwrap().starts_with("bulk-"));
-        if bulk.threads() == 1 {
-            for number in 0..10 {
-                let order = Arc::clone(&order);
-                bulk.spawn(move || order.lock().unwrap().push(number));
-            }
-            bulk.run(None, LONG, || ()).await.unwrap();
-            assert_eq!(*order.lock().unwrap(), (0..10).collect::<Vec<_>>());
+        for number in 0..10 {
+            let order = Arc::clone(&order);
+            bulk.spawn(move || order.lock().unwrap().push(number));
         }
+        bulk.run(None, LONG, || ()).await.unwrap();
+        assert_eq!(*order.lock().unwrap(), (0..10).collect::<Vec<_>>());
     }
 
     #[tokio::test]

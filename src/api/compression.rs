@@ -26,7 +26,9 @@ impl AcceptsGzip {
             let weight = parameters.split_once('=').map_or("1", |(_, weight)| weight.trim());
             let is_accepted = weight.parse::<f32>().is_ok_and(|weight| weight > 0.0);
             match name.trim() {
-                name if name.eq_ignore_ascii_case("gzip") => gzip = Some(is_accepted),
+                name if ["gzip", "x-gzip"].iter().any(|own| name.eq_ignore_ascii_case(own)) => {
+                    gzip = Some(is_accepted);
+                }
                 "*" => any = Some(is_accepted),
                 _ => {}
             }
@@ -50,7 +52,9 @@ pub(super) const GZIP: HeaderValue = HeaderValue::from_static("gzip");
 pub(super) fn gzip(text: &[u8]) -> io::Result<Vec<u8>> {
     let mut encoder = GzEncoder::new(Vec::with_capacity(text.len() / 2), Compression::fast());
     encoder.write_all(text)?;
-    encoder.finish()
+    let mut packed = encoder.finish()?;
+    packed.shrink_to_fit();
+    Ok(packed)
 }
 
 #[cfg(test)]
@@ -64,7 +68,9 @@ mod tests {
                 values.iter().map(|value| (ACCEPT_ENCODING, HeaderValue::from_static(value))).collect();
             AcceptsGzip::of(&headers).0
         };
-        for accepted in [&["gzip"][..], &["br, GZip"], &["br;q=1", "gzip; q=0.5"], &["*"], &["*;q=0, gzip"]] {
+        for accepted in
+            [&["gzip"][..], &["x-gzip"], &["br, GZip"], &["br;q=1", "gzip; q=0.5"], &["*"], &["*;q=0, gzip"]]
+        {
             assert!(accepts(accepted), "{accepted:?}");
         }
         for refused in

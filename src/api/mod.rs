@@ -78,8 +78,8 @@ pub use keys::{Keys, KeysError, Role};
 pub use operate::{Decisions, LogCutResponse, ModelResponse, SnapshotResponse, TrainingResponse};
 pub use requests_log::ACCESS;
 pub use status::{
-    CatchUpDocument, DecisionDocument, GateDocument, GraphStatus, IngestStatus, LearnerDocument, LogStatus, PositionDocument,
-    SourceReport, StatusDocument, TierStatus,
+    CatchUpDocument, DecisionDocument, GateDocument, GraphStatus, IngestStatus, LearnerDocument, LogStatus,
+    PositionDocument, SourceReport, StatusDocument, TierStatus,
 };
 pub use tls::{Tls, TlsError, TlsListener};
 pub use wire::Freshness;

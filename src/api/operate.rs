@@ -139,7 +139,8 @@ pub(super) async fn promote(
     JsonBody(request): JsonBody<PromotionRequest>,
 ) -> Result<Response, ApiError> {
     let operator = app.state.operator.clone();
-    let stands = blocking(Some(permit), 2 * LIMIT, move || operator.promote(request.version, LIMIT)).await??;
+    let stands =
+        blocking(Some(permit), 2 * LIMIT, move || operator.promote(request.version, LIMIT)).await??;
     Ok(done(format!("version {} is served", stands.model_version), stands))
 }
 

@@ -119,7 +119,7 @@ pub(super) async fn events(
         rejected,
         freshness: Arc::clone(&app.state.engine).freshness().into(),
     };
-    Writing::new(&app, accepts).json(permit, room, move || response).await.map_err(unknown)
+    Writing::new(&app, accepts).inline().json(permit, room, move || response).await.map_err(unknown)
 }
 
 #[cfg(test)]

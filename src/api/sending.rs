@@ -74,34 +74,50 @@ pub(super) struct Writing<'a> {
     /// Smallest response that is compressed, for a client that accepts it; 0: none is.
     pub compress_bytes_min: usize,
     pub accepts: AcceptsGzip,
+    /// Whether it is written at once, however long it is.
+    pub inline: bool,
 }
 
 impl<'a> Writing<'a> {
     pub(super) fn new(app: &'a App, accepts: AcceptsGzip) -> Self {
         let ApiLimits { request_timeout: limit, compress_bytes_min, .. } = app.state.limits;
-        Self { bulk: &app.state.bulk, limit, compress_bytes_min, accepts }
+        Self { bulk: &app.state.bulk, limit, compress_bytes_min, accepts, inline: false }
     }
 
-    /// Makes a response and writes it as JSON; by the threads for large requests, where much room was reserved.
+    /// For a response about what has taken effect: it is not to be late.
+    pub(super) fn inline(self) -> Self {
+        Self { inline: true, ..self }
+    }
+
+    /// Makes a response and writes it as JSON; by the threads for large requests, where much room was reserved. One that
+    /// cannot be compressed in time is sent as it is.
     pub(super) async fn json<T: Serialize>(
         self,
         permit: Permit,
-        mut room: Option<Entry>,
+        room: Option<Entry>,
         make: impl FnOnce() -> T + Send + 'static,
     ) -> Result<Response, ApiError> {
-        let Self { bulk, limit, compress_bytes_min, accepts: AcceptsGzip(accepts) } = self;
-        let write = move || serde_json::to_vec(&make());
-        let is_long = room.as_ref().is_some_and(|room| room.bytes() > INLINE_BYTES);
-        let written = if is_long { bulk.run(Some(permit.clone()), limit, write).await? } else { write() };
+        let Self { bulk, limit, compress_bytes_min, accepts: AcceptsGzip(accepts), inline } = self;
+        let is_long = !inline && room.as_ref().is_some_and(|room| room.bytes() > INLINE_BYTES);
+        // The job holds the room: it ends with what it is for, also where the client has gone.
+        let write = move || (serde_json::to_vec(&make()).map(Bytes::from), room);
+        let (written, mut room) =
+            if is_long { bulk.run(Some(permit.clone()), limit, write).await? } else { write() };
         let mut text = written.map_err(|error| unwritten(&error))?;
         let mut headers = HeaderMap::new();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         if compress_bytes_min > 0 && text.len() >= compress_bytes_min {
             headers.insert(VARY, HeaderValue::from_name(ACCEPT_ENCODING));
-            if accepts {
+            let plain = text.clone();
+            let pack = move || gzip(&plain);
+            let packed = match accepts {
+                false => None,
+                true if text.len() <= INLINE_BYTES => pack().ok(),
                 // A job of its own: others have their turn between the two.
-                let packed = bulk.run(Some(permit), limit, move || gzip(&text)).await?;
-                text = packed.map_err(|error| unwritten(&error))?;
+                true => bulk.run(Some(permit), limit, pack).await.ok().and_then(Result::ok),
+            };
+            if let Some(packed) = packed {
+                text = Bytes::from(packed);
                 headers.insert(CONTENT_ENCODING, GZIP);
                 room.iter_mut().for_each(|room| room.hold_done(text.len()));
             }
@@ -286,7 +302,7 @@ mod tests {
                 room
             });
             let (limit, accepts) = (Duration::from_secs(60), AcceptsGzip(true));
-            let writing = Writing { bulk: &bulk, limit, compress_bytes_min: 1_000, accepts };
+            let writing = Writing { bulk: &bulk, limit, compress_bytes_min: 1_000, accepts, inline: false };
             let response = writing.json(permit(), room, is_elsewhere).await.unwrap();
             let text = axum::body::to_bytes(response.into_body(), 100).await.unwrap();
             assert_eq!(text, expected);

@@ -12,7 +12,7 @@ use parking_lot::RwLock;
 use super::idempotency::IdempotencyWindow;
 use super::snapshot::{Capture, DeletedMeanwhile};
 use crate::event::{
-    ClockRules, EdgeId, Op, PositionLookup, SourceMark, SourcePosition, SourceRange, StreamClock,
+    ClockRules, EdgeBatch, EdgeId, Op, PositionLookup, SourceMark, SourcePosition, SourceRange, StreamClock,
 };
 use crate::feature::{FeatureError, FeatureStore};
 use crate::graph::{GraphStore, RetentionBounds, SpillError};
@@ -221,10 +221,7 @@ impl Index {
     /// # Errors
     /// The graph cannot read back what it keeps on disk; the same frame may be taken in again.
     pub fn absorb_with(&mut self, frame: &Frame, pulse: &dyn Fn()) -> Result<(), SpillError> {
-        if self.named_end < frame.batch.end() {
-            self.take_names_and_rows(frame);
-            self.named_end = frame.batch.end();
-        }
+        self.take_once(frame);
         let (rows, has_traces) = (&self.stores.edge_features, &mut self.has_traces);
         let meanwhile = &self.deleted_meanwhile;
         let mut removed = |edges: &[EdgeId]| {
@@ -240,16 +237,39 @@ impl Index {
         // Edges that were released by age left theirs, and nobody knows any more whose they were.
         let deletes = batch.op.iter().any(|op| matches!(op, Op::DeleteEdge | Op::DeleteNode));
         self.has_traces |= deletes && self.stores.graph.retention().is_some();
+        self.advance(frame);
+        Ok(())
+    }
+
+    /// Takes in all of a frame without deletions but its edges, which go to the end of `edges`: of those only what the
+    /// graph reads. The caller puts them into the graph before anything else.
+    pub(super) fn absorb_all_but_edges(&mut self, frame: &Frame, edges: &mut EdgeBatch) {
+        self.take_once(frame);
+        let batch = &frame.batch;
+        if edges.is_empty() {
+            edges.restart(batch.first);
+        }
+        edges.op.extend_from_slice(&batch.op);
+        edges.src.extend_from_slice(&batch.src);
+        edges.dst.extend_from_slice(&batch.dst);
+        edges.time.extend_from_slice(&batch.time);
+        self.advance(frame);
+    }
+
+    fn advance(&self, frame: &Frame) {
         for range in &frame.sources {
             self.positions.advance(range, frame.origin_unix_ms);
         }
         self.positions.advance_time(frame);
-        Ok(())
     }
 
     /// What must be done once only, even if the frame is taken in again: a key gets one id, and a row that a
     /// deletion removed must not come back.
-    fn take_names_and_rows(&mut self, frame: &Frame) {
+    fn take_once(&mut self, frame: &Frame) {
+        if self.named_end >= frame.batch.end() {
+            return;
+        }
+        self.named_end = frame.batch.end();
         self.stores.keys.define(&frame.new_keys);
         for name in &frame.new_types {
             self.types.define(name);

@@ -6,8 +6,8 @@ use thiserror::Error;
 
 use super::Index;
 use super::retain::release;
-use crate::event::{EdgeId, Op};
-use crate::graph::{Keeping, RetentionClock, SpillError};
+use crate::event::{EdgeBatch, EdgeId, Op};
+use crate::graph::{Keeping, RetentionBounds, RetentionClock, SpillError};
 use crate::log::{Log, LogError};
 
 /// Why the index could not be rebuilt.
@@ -21,9 +21,12 @@ pub enum ReplayError {
     Graph(#[from] SpillError),
 }
 
+/// Records that go into the graph together. Sorted by node, that costs a fraction of what frame by frame does.
+const GATHERED_MAX: usize = 1 << 16;
+
 /// Takes what the log has behind the index's end into the index. What is too old for the learner is released on the
 /// way, so that memory is not needed for all there ever was. `proceed` is called with the position reached after every
-/// frame and may end the work, which is then unfinished.
+/// part and may end the work, which is then unfinished.
 ///
 /// # Errors
 /// When the log cannot be read or is damaged, or what the graph keeps on disk cannot be read back.
@@ -36,22 +39,44 @@ pub fn replay(
     let mut reader = log.reader(index.end());
     let mut clock =
         RetentionClock::new(index.stores.graph.retention()).with_rules(index.stores.graph.clock_rules());
-    while let Some(frame) = reader.next_frame()? {
-        index.absorb(&frame)?;
-        let bounds = match keeping {
-            Keeping::Within(bounds) => bounds,
-            Keeping::For(learned) => {
-                let batch = &frame.batch;
-                let records = (0..batch.len()).map(|i| (batch.op[i], batch.id(i), batch.time[i]));
-                let edges = records.filter(|&(op, edge, _)| op == Op::Edge && edge < learned);
-                edges.for_each(|(_, edge, time)| clock.observe(edge, time));
-                clock.bounds()
+    let (mut gathered, mut is_whole) = (EdgeBatch::default(), false);
+    while !is_whole {
+        let frame = reader.next_frame()?;
+        let batch = frame.as_ref().map(|frame| &frame.batch);
+        let deletes = batch.is_some_and(|batch| batch.op.iter().any(|op| !matches!(op, Op::Edge | Op::Node)));
+        is_whole = batch.is_none();
+        let is_full = batch.is_some_and(|batch| gathered.len() + batch.len() > GATHERED_MAX);
+        let is_due = is_whole || deletes || is_full;
+        if is_due && !gathered.is_empty() {
+            index.stores.graph.apply(&gathered)?;
+            gathered.restart(EdgeId(0));
+        }
+        if is_due {
+            release(index, bounds(keeping, &mut clock))?;
+            if proceed(index.end()).is_break() {
+                return Ok(ControlFlow::Break(()));
             }
-        };
-        release(index, bounds)?;
-        if proceed(index.end()).is_break() {
-            return Ok(ControlFlow::Break(()));
+        }
+        let Some(frame) = frame else { break };
+        if let Keeping::For(learned) = keeping {
+            let batch = &frame.batch;
+            let records = (0..batch.len()).map(|i| (batch.op[i], batch.id(i), batch.time[i]));
+            let edges = records.filter(|&(op, edge, _)| op == Op::Edge && edge < learned);
+            edges.for_each(|(_, edge, time)| clock.observe(edge, time));
+        }
+        if deletes {
+            index.absorb(&frame)?;
+        } else {
+            index.absorb_all_but_edges(&frame, &mut gathered);
         }
     }
     Ok(ControlFlow::Continue(()))
+}
+
+/// What is kept of the graph that was read so far.
+fn bounds(keeping: Keeping, clock: &mut RetentionClock) -> RetentionBounds {
+    match keeping {
+        Keeping::Within(bounds) => bounds,
+        Keeping::For(_) => clock.bounds(),
+    }
 }

@@ -96,7 +96,10 @@ fn cut(daemon: &DaemonArgs, json: bool) -> Result<()> {
     if json {
         return output::print(&format!("{cut:#}"));
     }
-    output::print(&format!("the log begins at position {} and has {} bytes", cut["first_position"], cut["bytes"]))
+    output::print(&format!(
+        "the log begins at position {} and has {} bytes",
+        cut["first_position"], cut["bytes"]
+    ))
 }
 
 /// The positions of the oldest log segment, snapshot and checkpoint, and the files that nothing removes by itself.

@@ -31,7 +31,11 @@ pub(super) fn learned(config: &Config, store: &Store, device: &Device) -> Result
             StartPolicy::Remember => "it updates node memory and is not trained on",
             StartPolicy::Latest => "it is left out, and node memory begins empty",
         };
-        tracing::warn!(events, "learner.start" = start, "no checkpoint can be used for what is in the log: {what}");
+        tracing::warn!(
+            events,
+            "learner.start" = start,
+            "no checkpoint can be used for what is in the log: {what}"
+        );
     }
     let trainer = Trainer::new(trainer_options(config), device)?;
     let gate = config.gate_options().map(Gate::new);

@@ -289,9 +289,9 @@ fn allow_files_for(connections: usize) {
     }
 }
 
-/// Between what serves small requests and the learner.
+/// Between that of what serves small requests, 0, and that of the learner.
 fn bulk_nice(config: &Config) -> u8 {
-    u8::try_from(config.learner.nice / 2).unwrap_or(9)
+    u8::try_from(config.learner.nice / 2).unwrap_or_default()
 }
 
 fn state(
@@ -320,15 +320,14 @@ fn state(
         compress_bytes_min: config.api.compress_bytes_min,
     };
     let status = status.clone();
-    let operator =
-        Operating {
-            learner: parts.learner.clone(),
-            sources: sources.clone(),
-            health: parts.health.clone(),
-            snapshots: parts.snapshots.clone(),
-            catalog: parts.catalog.clone(),
-            trains: config.learner.train,
-        };
+    let operator = Operating {
+        learner: parts.learner.clone(),
+        sources: sources.clone(),
+        health: parts.health.clone(),
+        snapshots: parts.snapshots.clone(),
+        catalog: parts.catalog.clone(),
+        trains: config.learner.train,
+    };
     ApiState {
         engine: parts.engine.clone(),
         intake: sources.intake(),

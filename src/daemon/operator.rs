@@ -61,8 +61,7 @@ impl Operating {
     /// Has the learner publish other weights, and records the decision.
     fn decide(&self, operation: Operation, limit: Duration) -> Result<ModelResponse, OperatorError> {
         let Operated { position, served, published, kept, candidate } = self.operate(operation, limit)?;
-        let verdict =
-            if operation == Operation::RollBack { Verdict::RolledBack } else { Verdict::Promoted };
+        let verdict = if operation == Operation::RollBack { Verdict::RolledBack } else { Verdict::Promoted };
         let row = DecisionRow {
             position: position.0,
             verdict: verdict.name().to_owned(),

@@ -8,8 +8,8 @@ use std::time::Instant;
 use super::sources::Sources;
 use super::{Parts, Store, tiers};
 use crate::api::{
-    CatchUpDocument, DecisionDocument, GateDocument, GraphStatus, IngestStatus, LearnerDocument, LogStatus, PositionDocument,
-    StatusDocument,
+    CatchUpDocument, DecisionDocument, GateDocument, GraphStatus, IngestStatus, LearnerDocument, LogStatus,
+    PositionDocument, StatusDocument,
 };
 use crate::appender::{AppenderStatus, Positions};
 use crate::config::Config;

@@ -21,7 +21,8 @@ impl TrainingPause {
     /// When the catalog cannot be read.
     pub fn of(catalog: &Catalog) -> Result<Option<Self>, CatalogError> {
         let text = catalog.operator_value(NAME)?.unwrap_or_default();
-        let parse = |(since, by): (&str, &str)| Some(Self { by: by.to_owned(), since_unix_ms: since.parse().ok()? });
+        let parse =
+            |(since, by): (&str, &str)| Some(Self { by: by.to_owned(), since_unix_ms: since.parse().ok()? });
         Ok(text.split_once(' ').and_then(parse))
     }
 

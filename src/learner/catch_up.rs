@@ -26,7 +26,10 @@ impl CatchUp {
     #[must_use]
     pub fn left(&self, position: EdgeId) -> Option<(u64, Option<f64>)> {
         let left = self.until.0.checked_sub(position.0).filter(|left| *left > 0)?;
-        Some((left, seconds(self.since.elapsed().as_secs_f64(), position.0.saturating_sub(self.from.0), left)))
+        Some((
+            left,
+            seconds(self.since.elapsed().as_secs_f64(), position.0.saturating_sub(self.from.0), left),
+        ))
     }
 }
 

@@ -13,8 +13,8 @@
 //! They are in the checkpoint all the same, so that a start need not read the log up to there; where the settings ask
 //! for others, it does. Quality begins anew.
 
-pub mod checkpoint;
 mod catch_up;
+pub mod checkpoint;
 mod checkpoint_requests;
 mod feed;
 pub mod gate;

@@ -121,15 +121,11 @@ impl Learner {
         }
     }
 
-    fn perform(
-        &mut self,
-        operation: Operation,
-        batch: &LearnBatch,
-        pulse: &dyn Fn(),
-    ) -> OperationResult {
+    fn perform(&mut self, operation: Operation, batch: &LearnBatch, pulse: &dyn Fn()) -> OperationResult {
         let version = |weights: Option<&Weights>| weights.map(|weights| weights.version);
         let gate = self.gate.as_ref();
-        let (published, kept) = (version(gate.and_then(|gate| gate.published())), version(gate.and_then(|gate| gate.kept())));
+        let (published, kept) =
+            (version(gate.and_then(|gate| gate.published())), version(gate.and_then(|gate| gate.kept())));
         match operation {
             Operation::Promote(version) => self.promote_by_hand(version)?,
             Operation::RollBack => self.roll_back_by_hand()?,
@@ -157,7 +153,9 @@ impl Learner {
         let at_hand = [Some(&candidate), gate.kept()];
         let found = at_hand.into_iter().flatten().find(|weights| weights.version == version).cloned();
         let Some(found) = found else {
-            let previous = gate.kept().map_or("no previous one".to_owned(), |kept| format!("the previous {}", kept.version));
+            let previous = gate
+                .kept()
+                .map_or("no previous one".to_owned(), |kept| format!("the previous {}", kept.version));
             return Err(OperationError::Refused(format!(
                 "version {version} is not at hand: a running daemon has the candidate {} and {previous}; for one in an \
                  older checkpoint stop it and run `evergraph model promote` without --live",
@@ -223,8 +221,9 @@ mod tests {
     #[test]
     fn operations_wait_in_order_and_none_waits_for_a_loop_that_has_ended() {
         let operations = Operations::default();
-        let waiting: Vec<_> =
-            (0..WAITING_MAX as u64).map(|version| operations.submit(Operation::Promote(Some(version))).unwrap()).collect();
+        let waiting: Vec<_> = (0..WAITING_MAX as u64)
+            .map(|version| operations.submit(Operation::Promote(Some(version))).unwrap())
+            .collect();
         assert!(operations.submit(Operation::RollBack).unwrap_err().to_string().contains("16"));
         for version in 0..3 {
             assert_eq!(operations.next().unwrap().0, Operation::Promote(Some(version)));

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use evergraph::api::{
     self, ApiLimits, ApiState, CheckpointResponse, Decisions, Health, Info, LogCutResponse, LogLevelResponse,
-    LogStatus, ModelResponse, Operator, OperatorError, SnapshotResponse, SourceResponse, State, StatusDocument,
-    TimeUnit, TrainingResponse,
+    LogStatus, ModelResponse, Operator, OperatorError, SnapshotResponse, SourceResponse, State,
+    StatusDocument, TimeUnit, TrainingResponse,
 };
 use evergraph::device::Device;
 use evergraph::event::{

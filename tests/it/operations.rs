@@ -62,7 +62,10 @@ fn versions_are_promoted_and_rolled_back_while_the_daemon_runs_and_survive_a_kil
     process = start.ready();
     assert_eq!(served(&process), second);
     let (done, stdout, stderr) = run(&["rollback"], &process);
-    assert!(done && stdout.contains(&format!("version {first} is served, in place of version {second}")), "{stdout}{stderr}");
+    assert!(
+        done && stdout.contains(&format!("version {first} is served, in place of version {second}")),
+        "{stdout}{stderr}"
+    );
     process.kill();
     process = start.ready();
     assert_eq!(served(&process), first);
@@ -78,7 +81,10 @@ fn versions_are_promoted_and_rolled_back_while_the_daemon_runs_and_survive_a_kil
             (text, row["served_version"].as_u64().unwrap(), row["by_hand"].as_bool().unwrap())
         })
         .collect();
-    assert_eq!(decisions, [("rolled_back", first, true), ("promoted", second, true), ("promoted", first, true)]);
+    assert_eq!(
+        decisions,
+        [("rolled_back", first, true), ("promoted", second, true), ("promoted", first, true)]
+    );
 }
 
 #[test]
@@ -120,7 +126,9 @@ fn files_with(text: &str, folder: &Path) -> Vec<String> {
     for entry in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
         if entry.is_dir() {
             found.extend(files_with(text, &entry));
-        } else if std::fs::read(&entry).is_ok_and(|bytes| bytes.windows(text.len()).any(|part| part == text.as_bytes())) {
+        } else if std::fs::read(&entry)
+            .is_ok_and(|bytes| bytes.windows(text.len()).any(|part| part == text.as_bytes()))
+        {
             found.push(entry.display().to_string());
         }
     }
