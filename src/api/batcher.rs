@@ -483,11 +483,10 @@ mod tests {
         }
     }
 
+    type Outcome = Result<(Vec<usize>, Vec<usize>), ApiError>;
+
     /// Submits items on a task of its own.
-    fn submit(
-        batcher: &Arc<Batcher<Gated>>,
-        items: Vec<usize>,
-    ) -> tokio::task::JoinHandle<Result<(Vec<usize>, Vec<usize>), ApiError>> {
+    fn submit(batcher: &Arc<Batcher<Gated>>, items: Vec<usize>) -> tokio::task::JoinHandle<Outcome> {
         let batcher = batcher.clone();
         tokio::spawn(async move { batcher.submit(items, UnknownKeys::Error, None, (permit(), LONG)).await })
     }

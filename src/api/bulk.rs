@@ -2,8 +2,8 @@
 //! lower priority than what serves small requests: on a busy machine, single reads go first.
 //!
 //! Jobs begin in the order in which they came. Computing is cut into pieces, between which other requests have their
-//! turn; parsing, writing and compressing are one job each. A request has at most one job for each thread at a time, and
-//! permits bound the requests, so the queue is bounded.
+//! turn; parsing, writing and compressing are one job each. A request has at most one job for each thread at a time,
+//! and permits bound the requests, so the queue is bounded.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -83,8 +83,8 @@ impl Bulk {
     }
 }
 
-/// A thread: its jobs run on it alone, also where they would share work with a pool of threads of another priority. What
-/// a job leaves to `rayon::spawn` would never run here.
+/// A thread: its jobs run on it alone, also where they would share work with a pool of threads of another priority.
+/// What a job leaves to `rayon::spawn` would never run here.
 fn work(queue: &Receiver<Job>, nice: u8) {
     stand_back(nice, "learner.nice");
     let alone = rayon::ThreadPoolBuilder::new().num_threads(1).use_current_thread().build();

@@ -19,10 +19,10 @@ use super::{ApiLimits, admin, operate, ops, push, query};
         title = "Evergraph",
         description = "Fresh node embeddings and link scores of a temporal graph that keeps learning.\n\n\
             Every `/v1` response contains `freshness`. Push events, take `end_position` from the response and pass it \
-            as `min_position` to read your own write. Errors have one shape, `ErrorBody`; programs check `error_type`. \
-            A request whose `Accept` lists `application/problem+json` gets errors as `Problem`. Large responses to \
-            queries and pushes are compressed with gzip for clients that accept it. Maxima are those of the daemon that serves this document; \
-            `/v1/info` lists them, too."
+            as `min_position` to read your own write. Errors have one shape, `ErrorBody`; programs check \
+            `error_type`. A request whose `Accept` lists `application/problem+json` gets errors as `Problem`. Large \
+            responses to queries and pushes are compressed with gzip for clients that accept it. Maxima are those of the \
+            daemon that serves this document; `/v1/info` lists them, too."
     ),
     modifiers(&Guarded),
     components(schemas(Problem)),

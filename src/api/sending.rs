@@ -89,8 +89,8 @@ impl<'a> Writing<'a> {
         Self { inline: true, ..self }
     }
 
-    /// Makes a response and writes it as JSON; by the threads for large requests, where much room was reserved. One that
-    /// cannot be compressed in time is sent as it is.
+    /// Makes a response and writes it as JSON; by the threads for large requests, where much room was reserved. One
+    /// that cannot be compressed in time is sent as it is.
     pub(super) async fn json<T: Serialize>(
         self,
         permit: Permit,

@@ -124,8 +124,8 @@ fn erase_status(data: &Path, as_json: bool) -> Result<()> {
         return output::print(&format!("{document:#}"));
     }
     let mut lines = vec![format!(
-        "log, snapshots and checkpoints hold nothing of nodes that were deleted below position {complete}; the log ends at \
-         {end}"
+        "log, snapshots and checkpoints hold nothing of nodes that were deleted below position {complete}; the log \
+         ends at {end}"
     )];
     let waits = |what: &str, position: Option<u64>| match position {
         Some(position) => format!("{what} {position}"),

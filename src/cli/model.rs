@@ -40,8 +40,8 @@ enum ModelCommand {
     /// publishes it at once. The version it replaces becomes the previous one. The gate continues: a candidate that is
     /// not behind is promoted at the end of its next window
     Promote {
-        /// Version of the weights, as listed by `model list`; it must be in a checkpoint. With --live it is the candidate
-        /// or the previous version; without a number, the candidate
+        /// Version of the weights, as listed by `model list`; it must be in a checkpoint. With --live it is the
+        /// candidate or the previous version; without a number, the candidate
         #[arg(value_name = "VERSION", required_unless_present = "live")]
         number: Option<u64>,
         #[command(flatten)]

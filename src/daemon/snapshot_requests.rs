@@ -85,7 +85,8 @@ mod tests {
         let short = Duration::from_millis(1);
         let late = requests.submit(Wanted::Snapshot, short).unwrap_err();
         assert!(late.to_string().contains("may still be"), "{late}");
-        let full = (0..WAITING_MAX).map(|_| requests.submit(Wanted::Snapshot, short)).last().unwrap();
-        assert!(full.unwrap_err().to_string().contains("wait already"));
+        let more: Vec<_> = (0..WAITING_MAX).map(|_| requests.submit(Wanted::Snapshot, short)).collect();
+        let full = more.last().unwrap().as_ref().unwrap_err();
+        assert!(full.to_string().contains("wait already"), "{full}");
     }
 }

@@ -11,7 +11,7 @@ use crate::process::{Process, Start, evergraph};
 /// Pushes events `range`; the node `name` takes part in each tenth.
 fn push(process: &Process, range: std::ops::Range<u64>, name: &str) {
     let line = |i: u64| {
-        let src = if i % 10 == 0 { name.to_owned() } else { format!("u{}", i * i % 83) };
+        let src = if i.is_multiple_of(10) { name.to_owned() } else { format!("u{}", i * i % 83) };
         json!({"src": src, "dst": i * 7 % 41, "ts": i, "features": [0.5]}).to_string()
     };
     let end = range.end;
@@ -21,9 +21,29 @@ fn push(process: &Process, range: std::ops::Range<u64>, name: &str) {
     learned(process, end);
 }
 
+/// Pushes as many events that take more than a segment of the log.
+fn push_much(process: &Process, from: u64, name: &str) {
+    for from in (from..from + MUCH).step_by(3_000) {
+        let line = |i: u64| {
+            let features: Vec<f64> = (0..WIDE as u64).map(|j| (i * 31 + j * 7) as f64 * 0.37).collect();
+            let src = if i.is_multiple_of(10) { name.to_owned() } else { format!("u{}", i % 83) };
+            json!({"src": src, "dst": i * 7 % 41, "ts": i, "features": features}).to_string()
+        };
+        let lines: Vec<String> = (from..from + 3_000).map(line).collect();
+        let (status, response) =
+            process.post("/v1/events", "application/x-ndjson", &lines.join("\n")).unwrap();
+        assert_eq!(status, 200, "{response}");
+    }
+    learned(process, from + MUCH);
+}
+
 fn learned(process: &Process, position: u64) {
     process.wait_until("learned", |status| status["learner"]["applied_position"].as_u64() >= Some(position));
 }
+
+const MUCH: u64 = 9_000;
+/// Values of a row in it.
+const WIDE: usize = 32;
 
 fn start(data: &Path) -> Start {
     Start::in_dir(data).set("stream.edge_feature_dimension=1").set("checkpoint.interval_seconds=3600")
@@ -139,7 +159,11 @@ fn files_with(text: &str, folder: &Path) -> Vec<String> {
 fn nothing_of_a_deleted_node_is_left_once_snapshots_and_the_cut_have_passed_it() {
     const NAME: &str = "somebody-who-wants-to-be-forgotten";
     let data = tempfile::tempdir().unwrap();
-    let start = start(data.path()).set("log.segment_bytes=4096").set("checkpoint.keep=1");
+    let start = start(data.path())
+        .set(&format!("stream.edge_feature_dimension={WIDE}"))
+        .set("learner.train=false")
+        .set("log.segment_bytes=1048576")
+        .set("checkpoint.keep=1");
     let process = start.ready();
     let (url, dir) = (process.url(""), data.path().to_str().unwrap());
     let erase_status = || -> Value {
@@ -149,9 +173,9 @@ fn nothing_of_a_deleted_node_is_left_once_snapshots_and_the_cut_have_passed_it()
     };
     let (done, _, stderr) = evergraph(&["log", "cut", "--url", &url]);
     assert!(!done && stderr.contains("two snapshots"), "{stderr}");
-    push(&process, 0..1_000, NAME);
+    push_much(&process, 0, NAME);
     let (done, name, stderr) = evergraph(&["snapshot", "create", "--url", &url]);
-    assert!(done && name.trim() == "00000000000000001000.snapshot", "{name}{stderr}");
+    assert!(done && name.trim() == "00000000000000009000.snapshot", "{name}{stderr}");
     assert!(evergraph(&["checkpoint", "create", "--url", &url]).0);
     assert!(!files_with(NAME, data.path()).is_empty());
 
@@ -162,7 +186,7 @@ fn nothing_of_a_deleted_node_is_left_once_snapshots_and_the_cut_have_passed_it()
     assert!(erase_status()["complete_below_position"].as_u64() < Some(deleted));
     // Two snapshots and a checkpoint from after the deletion, and segments behind them.
     for round in 0..2 {
-        push(&process, deleted + 1_000 * round..deleted + 1_000 * (round + 1), "somebody-else");
+        push_much(&process, deleted + MUCH * round, "somebody-else");
         assert!(evergraph(&["snapshot", "create", "--url", &url]).0);
     }
     assert!(evergraph(&["checkpoint", "create", "--url", &url]).0);
@@ -191,10 +215,12 @@ fn what_no_checkpoint_holds_is_learned_again_or_remembered_or_left_out() {
     let data = tempfile::tempdir().unwrap();
     let start = |policy: &str| start(data.path()).set(&format!("learner.start={policy}"));
     let process = start("resume").ready();
-    let mut end = 2_000;
-    push(&process, 0..end, "a");
+    let begin = 2_000;
+    push(&process, 0..begin, "a");
     process.kill();
-    for (policy, trained, skipped) in [("resume", end, 0), ("remember", 0, end + 1), ("latest", 0, 0)] {
+    let policies = [("resume", begin, 0), ("remember", 0, begin + 1), ("latest", 0, 0)];
+    // Each pushes one event more.
+    for (end, (policy, trained, skipped)) in (begin..).zip(policies) {
         std::fs::remove_dir_all(data.path().join("checkpoints")).unwrap();
         let mut process = start(policy).spawn();
         let line = process.wait_for_line("no checkpoint can be used").unwrap();
@@ -208,7 +234,6 @@ fn what_no_checkpoint_holds_is_learned_again_or_remembered_or_left_out() {
         assert_eq!(counts(&status), [trained, skipped], "{policy}");
         // What comes now is trained on in any case.
         push(&process, end..end + 1, "a");
-        end += 1;
         assert_eq!(counts(&process.status()), [trained + 1, skipped], "{policy}");
         process.kill();
     }
