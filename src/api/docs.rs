@@ -21,8 +21,8 @@ use super::{ApiLimits, admin, operate, ops, push, query};
             Every `/v1` response contains `freshness`. Push events, take `end_position` from the response and pass it \
             as `min_position` to read your own write. Errors have one shape, `ErrorBody`; programs check \
             `error_type`. A request whose `Accept` lists `application/problem+json` gets errors as `Problem`. Large \
-            responses to queries and pushes are compressed with gzip for clients that accept it. Maxima are those of the \
-            daemon that serves this document; `/v1/info` lists them, too."
+            responses to queries and pushes are compressed with gzip for clients that accept it. Maxima are those of \
+            the daemon that serves this document; `/v1/info` lists them, too."
     ),
     modifiers(&Guarded),
     components(schemas(Problem)),

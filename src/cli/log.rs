@@ -140,6 +140,11 @@ fn erase_status(data: &Path, as_json: bool) -> Result<()> {
     output::print(&lines.join("\n"))
 }
 
+/// The length of a file; 0 of anything else.
+fn entry_bytes(path: &Path) -> u64 {
+    std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file).map_or(0, |about| about.len())
+}
+
 /// Files that may hold names or rows of deleted nodes and that the daemon never removes: checkpoints that were set
 /// aside, cut-off tails of the log, dead letters.
 fn others(data: &Path) -> Result<Vec<PathBuf>> {
@@ -152,7 +157,8 @@ fn others(data: &Path) -> Result<Vec<PathBuf>> {
             let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
             let is_set_aside = [".superseded", ".orphan", ".torn"].iter().any(|mark| name.contains(mark));
             let is_letter = name.starts_with("dead-letters") || folder.ends_with("dead-letters");
-            if path.is_file() && (is_set_aside || is_letter) {
+            let has_bytes = entry_bytes(&path) > 0;
+            if has_bytes && (is_set_aside || is_letter) {
                 found.push(path);
             }
         }

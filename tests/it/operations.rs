@@ -184,8 +184,8 @@ fn nothing_of_a_deleted_node_is_left_once_snapshots_and_the_cut_have_passed_it()
     assert_eq!(status, 200, "{deleted}");
     let deleted = deleted["end_position"].as_u64().unwrap();
     assert!(erase_status()["complete_below_position"].as_u64() < Some(deleted));
-    // Two snapshots and a checkpoint from after the deletion, and segments behind them.
-    for round in 0..2 {
+    // Two snapshots and a checkpoint from after the deletion, and whole segments before them.
+    for round in 0..3 {
         push_much(&process, deleted + MUCH * round, "somebody-else");
         assert!(evergraph(&["snapshot", "create", "--url", &url]).0);
     }

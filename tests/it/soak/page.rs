@@ -20,6 +20,16 @@ fn page(figures: &Value) -> String {
     let number = |pointer: &str| figures.pointer(pointer).and_then(Value::as_f64).unwrap_or(f64::NAN);
     let ms = |pointer: &str| format!("{:.1} ms", number(pointer) * 1e3);
     let mib = |pointer: &str| number(pointer) / f64::from(1 << 20);
+    // Runs of before the log was cut have no figures of it.
+    let log = figures["log_bytes_max"].as_u64().map_or_else(String::new, |_| {
+        format!(
+            "The log, cut behind snapshots to\n{:.0} MiB, had at most {:.0} MiB, and the data directory with snapshots and \
+             checkpoints {:.0} MiB.\n",
+            mib("/log_retention_bytes"),
+            mib("/log_bytes_max"),
+            mib("/data_bytes_max")
+        )
+    });
     let row = |what: &str, from: &str, show: &dyn Fn(&str) -> String| {
         let cells = ["p50", "p99", "p999"].map(|share| show(&format!("/{from}/{share}_seconds")));
         format!("| {what} | {} | {} |\n", cells.join(" | "), show(&format!("/{from}/max_seconds")))
@@ -37,15 +47,14 @@ fn page(figures: &Value) -> String {
          the daemon cut {} and {} connections.\n\
          {}, {} cores, {:.1} GiB of memory; broker, producer and clients ran on the same machine.\n\n\
          | events | |\n|---|--:|\n\
-         | committed in Kafka | {} |\n| were in the log before it was cut | {} |\n| different ones of them | {} |\n\
+         | committed in Kafka | {} |\n| in the log | {} |\n| different ones in the log | {} |\n\
          | learned: node memory and graph reflect them | {} |\n\
          | in the last life of the daemon: trained on | {} |\n\
          | in the last life of the daemon: too late for a gradient step | {} |\n\n\
          | | p50 | p99 | p99.9 | longest |\n|---|--:|--:|--:|--:|\n{}{}{}\n\
          Staleness is the number of committed events that responses do not reflect, over the rate, sampled once a\n\
          second. It stays near `learner.lag_ms_max`, here one second: later events got no gradient step. From a kill\n\
-         to ready: {}. The log, cut behind snapshots to {:.0} MiB, had at most {:.0} MiB, and the data\n\
-         directory with snapshots and checkpoints {:.0} MiB. Resident memory: at most {:.0} MiB; in the second half of the\n\
+         to ready: {}. {}Resident memory: at most {:.0} MiB; in the second half of the\n\
          daemon's longest life it grew by {:.1} MiB per hour. All figures are in [soak.json](soak.json).\n",
         figures["minutes"],
         whole("events_per_second"),
@@ -85,9 +94,7 @@ fn page(figures: &Value) -> String {
                 .collect::<Vec<_>>()
                 .join(", "))
             .unwrap_or_default(),
-        mib("/log_retention_bytes"),
-        mib("/log_bytes_max"),
-        mib("/data_bytes_max"),
+        log,
         mib("/resident_max_bytes"),
         mib("/resident_slope_bytes_per_hour"),
     )
