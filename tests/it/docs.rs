@@ -384,14 +384,13 @@ fn refused(command: &Shown) -> Option<String> {
     let output =
         Command::new(env!("CARGO_BIN_EXE_evergraph")).args(&command.words).arg("--help").output().unwrap();
     let help = String::from_utf8_lossy(&output.stdout).into_owned();
-    if !output.status.success()
-        || help.contains("Commands:") && !command.words.is_empty() && !command.flags.is_empty()
-    {
-        return Some(format!("evergraph {}: no such command", command.words.join(" ")));
-    }
     let unknown =
         |flag: &&String| !help.split(|c: char| !(c == '-' || c.is_alphanumeric())).any(|word| word == **flag);
-    let flag = command.flags.iter().find(unknown)?;
+    let flag = command.flags.iter().find(unknown);
+    if !output.status.success() || help.contains("Commands:") && !command.words.is_empty() && flag.is_some() {
+        return Some(format!("evergraph {}: no such command", command.words.join(" ")));
+    }
+    let flag = flag?;
     Some(format!("evergraph {}: no flag {flag}", command.words.join(" ")))
 }
 
