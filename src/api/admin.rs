@@ -75,6 +75,12 @@ pub enum OperatorError {
     Failed(String),
 }
 
+impl From<String> for OperatorError {
+    fn from(why: String) -> Self {
+        Self::Failed(why)
+    }
+}
+
 /// A checkpoint that is durable.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct CheckpointResponse {

@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use super::bulk::Bulk;
-use super::envelope::Permit;
+use super::envelope::{Permit, within};
 use super::error::ApiError;
 use crate::event::EventTime;
 use crate::serving::{EmbeddingResponse, QueryError, ScoreResponse, UnknownKeys};
@@ -116,14 +116,7 @@ impl<P: Passes> Batcher<P> {
         } else if self.enqueue(request) {
             tokio::task::spawn_blocking(move || this.work());
         }
-        match tokio::time::timeout(limit, received).await {
-            Err(_) => Err(ApiError::WorkTimeout { seconds: limit.as_secs_f64() }),
-            Ok(Ok(reply)) => Ok(reply?),
-            Ok(Err(_)) => {
-                tracing::error!("the work for a request ended early");
-                Err(ApiError::Internal)
-            }
-        }
+        Ok(within(limit, received).await??)
     }
 
     /// Whether to start a worker, which is counted already.
@@ -201,13 +194,12 @@ impl<P: Passes> Batcher<P> {
             Err(error) => return drop(request.reply.send(Err(error))),
         };
         let large = Arc::new(Large::new(request, moment));
-        for _ in 1..self.bulk.threads().min(large.pieces()) {
-            let (this, large) = (Arc::clone(&self), Arc::clone(&large));
+        let count = self.bulk.threads().min(large.pieces());
+        // Every handle ends in `piece`, so that one of them sends the response.
+        for large in std::iter::repeat_n(large, count) {
+            let this = Arc::clone(&self);
             self.bulk.spawn(move || this.piece(large));
         }
-        // Every handle ends in `piece`, so that one of them sends the response.
-        let this = Arc::clone(&self);
-        self.bulk.spawn(move || this.piece(large));
     }
 
     /// Computes the next piece of a large query, and queues the one after it. The last to end sends the response.

@@ -12,7 +12,7 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use tokio::sync::oneshot;
 
-use super::envelope::Permit;
+use super::envelope::{Permit, within};
 use super::error::ApiError;
 use crate::device::stand_back;
 
@@ -72,14 +72,7 @@ impl Bulk {
                 let _ = reply.send(work());
             }
         });
-        match tokio::time::timeout(limit, received).await {
-            Err(_) => Err(ApiError::WorkTimeout { seconds: limit.as_secs_f64() }),
-            Ok(Ok(done)) => Ok(done),
-            Ok(Err(_)) => {
-                tracing::error!("the work for a request ended early");
-                Err(ApiError::Internal)
-            }
-        }
+        within(limit, received).await
     }
 }
 

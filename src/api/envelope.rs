@@ -1,6 +1,7 @@
 //! The layers around every handler: request id, metrics, admission, panics, error rendering.
 
 use std::any::Any;
+use std::fmt::Display;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -150,8 +151,16 @@ pub(super) async fn blocking<T: Send + 'static>(
         drop(permit);
         done
     };
+    within(limit, tokio::task::spawn_blocking(work)).await
+}
+
+/// Waits for work that goes on elsewhere. After `limit` the client gets a timeout error.
+pub(super) async fn within<T, E: Display>(
+    limit: Duration,
+    work: impl Future<Output = Result<T, E>>,
+) -> Result<T, ApiError> {
     let late = |_| ApiError::WorkTimeout { seconds: limit.as_secs_f64() };
-    let done = tokio::time::timeout(limit, tokio::task::spawn_blocking(work)).await.map_err(late)?;
+    let done = tokio::time::timeout(limit, work).await.map_err(late)?;
     done.map_err(|error| {
         tracing::error!(%error, "the work for a request ended early");
         ApiError::Internal

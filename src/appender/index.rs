@@ -235,8 +235,7 @@ impl Index {
         let records = batch.op.iter().zip(&batch.src);
         records.filter(|(op, _)| **op == Op::DeleteNode).for_each(|(_, &node)| self.stores.keys.forget(node));
         // Edges that were released by age left theirs, and nobody knows any more whose they were.
-        let deletes = batch.op.iter().any(|op| matches!(op, Op::DeleteEdge | Op::DeleteNode));
-        self.has_traces |= deletes && self.stores.graph.retention().is_some();
+        self.has_traces |= batch.has_deletions() && self.stores.graph.retention().is_some();
         self.advance(frame);
         Ok(())
     }

@@ -152,21 +152,25 @@ impl Appender {
         }
     }
 
-    /// Cuts the log, if that is wanted.
+    /// Cuts a segment off the log, if that is wanted; the next one follows at the next turn.
     fn cut(&mut self) {
-        let Some((position, bytes_kept)) = *self.status.cut.lock() else { return };
-        let cut = if self.log.bytes() > bytes_kept { self.log.cut(position) } else { Ok(0) };
-        match &cut {
-            // One segment at a turn; the next one follows.
-            Ok(1..) => tracing::info!(first = self.log.readers().first().0, "the log was cut"),
-            Ok(0) => *self.status.cut.lock() = None,
-            Err(error) => {
-                tracing::error!(%error, "the log could not be cut");
-                *self.status.cut.lock() = None;
-            }
-        }
+        let Some(cut) = self.status.cut.lock().take() else { return };
+        let is_long = self.log.bytes() > cut.bytes_kept;
+        let done = if is_long { self.log.cut(cut.position) } else { Ok(0) };
         self.record_length();
         self.metrics.log.first_position.set(self.log.readers().first().0.cast_signed());
+        match done {
+            Ok(1..) => {
+                tracing::info!(first = self.log.readers().first().0, "the log was cut");
+                // Unless there is a newer request by now.
+                self.status.cut.lock().get_or_insert(cut);
+                return;
+            }
+            Ok(0) => {}
+            Err(ref error) => tracing::error!(%error, "the log could not be cut"),
+        }
+        // Whoever does not wait has dropped the receiver.
+        let _ = cut.reply.try_send(done.map(drop));
     }
 
     fn record_length(&self) {

@@ -8,7 +8,7 @@ use super::Index;
 use super::retain::release;
 use crate::event::{EdgeBatch, EdgeId, Op};
 use crate::graph::{Keeping, RetentionBounds, RetentionClock, SpillError};
-use crate::log::{Log, LogError};
+use crate::log::{Frame, Log, LogError};
 
 /// Why the index could not be rebuilt.
 #[derive(Debug, Error)]
@@ -39,38 +39,34 @@ pub fn replay(
     let mut reader = log.reader(index.end());
     let mut clock =
         RetentionClock::new(index.stores.graph.retention()).with_rules(index.stores.graph.clock_rules());
-    let (mut gathered, mut is_whole) = (EdgeBatch::default(), false);
-    while !is_whole {
+    let mut gathered = EdgeBatch::default();
+    loop {
         let frame = reader.next_frame()?;
-        let batch = frame.as_ref().map(|frame| &frame.batch);
-        let deletes = batch.is_some_and(|batch| batch.op.iter().any(|op| !matches!(op, Op::Edge | Op::Node)));
-        is_whole = batch.is_none();
-        let is_full = batch.is_some_and(|batch| gathered.len() + batch.len() > GATHERED_MAX);
-        let is_due = is_whole || deletes || is_full;
-        if is_due && !gathered.is_empty() {
-            index.stores.graph.apply(&gathered)?;
-            gathered.restart(EdgeId(0));
-        }
-        if is_due {
+        let is_apart =
+            |frame: &Frame| frame.batch.has_deletions() || gathered.len() + frame.batch.len() > GATHERED_MAX;
+        if frame.as_ref().is_none_or(is_apart) {
+            if !gathered.is_empty() {
+                index.stores.graph.apply(&gathered)?;
+                gathered.restart(EdgeId(0));
+            }
             release(index, bounds(keeping, &mut clock))?;
             if proceed(index.end()).is_break() {
                 return Ok(ControlFlow::Break(()));
             }
         }
-        let Some(frame) = frame else { break };
+        let Some(frame) = frame else { return Ok(ControlFlow::Continue(())) };
+        let batch = &frame.batch;
         if let Keeping::For(learned) = keeping {
-            let batch = &frame.batch;
             let records = (0..batch.len()).map(|i| (batch.op[i], batch.id(i), batch.time[i]));
             let edges = records.filter(|&(op, edge, _)| op == Op::Edge && edge < learned);
             edges.for_each(|(_, edge, time)| clock.observe(edge, time));
         }
-        if deletes {
+        if batch.has_deletions() {
             index.absorb(&frame)?;
         } else {
             index.absorb_all_but_edges(&frame, &mut gathered);
         }
     }
-    Ok(ControlFlow::Continue(()))
 }
 
 /// What is kept of the graph that was read so far.

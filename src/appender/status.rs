@@ -47,8 +47,16 @@ pub struct AppenderStatus {
     pub(super) bytes: AtomicU64,
     /// Who waits for a capture of the index.
     pub(super) capture: Mutex<Option<Sender<Captured>>>,
-    /// Below which position the log may be cut, and to how many bytes.
-    pub(super) cut: Mutex<Option<(EdgeId, u64)>>,
+    /// A request to cut the log.
+    pub(super) cut: Mutex<Option<Cut>>,
+}
+
+/// A request to cut the log: segments below `position` go while it has more than `bytes_kept` bytes.
+#[derive(Debug)]
+pub(super) struct Cut {
+    pub position: EdgeId,
+    pub bytes_kept: u64,
+    pub reply: Sender<Result<(), LogError>>,
 }
 
 /// A capture of the index for a snapshot.
@@ -86,15 +94,12 @@ impl AppenderStatus {
         captured
     }
 
-    /// Has the log cut, between two frames: segments below `position` go while it has more than `bytes_kept` bytes.
-    pub fn request_cut(&self, position: EdgeId, bytes_kept: u64) {
-        *self.cut.lock() = Some((position, bytes_kept));
-    }
-
-    /// Whether there is a request to cut the log that is not done.
-    #[must_use]
-    pub fn is_to_be_cut(&self) -> bool {
-        self.cut.lock().is_some()
+    /// Has the log cut, between two frames: segments below `position` go while it has more than `bytes_kept` bytes. The
+    /// outcome arrives when it is done. An earlier request that is not done is given up.
+    pub fn request_cut(&self, position: EdgeId, bytes_kept: u64) -> Receiver<Result<(), LogError>> {
+        let (reply, done) = bounded(1);
+        *self.cut.lock() = Some(Cut { position, bytes_kept, reply });
+        done
     }
 
     /// Size of the log on disk in bytes.

@@ -71,16 +71,7 @@ fn folder(data: &Path) -> PathBuf {
 /// When it is no data directory, or cannot be read.
 pub(super) fn all(data: &Path) -> Result<Vec<EdgeId>> {
     let folder = folder(data);
-    let entries = std::fs::read_dir(&folder)
-        .with_context(|| format!("{} is no data directory: it has no folder snapshots", data.display()))?;
-    let mut positions = Vec::new();
-    for entry in entries {
-        let name = entry.with_context(|| format!("cannot read {}", folder.display()))?.file_name();
-        let digits = name.to_str().and_then(|name| name.strip_suffix(snapshot::SUFFIX));
-        positions.extend(digits.and_then(|digits| digits.parse().ok()).map(EdgeId));
-    }
-    positions.sort_unstable();
-    Ok(positions)
+    snapshot::positions(&folder).with_context(|| format!("cannot read the folder {}", folder.display()))
 }
 
 fn row(data: &Path, position: EdgeId) -> Value {

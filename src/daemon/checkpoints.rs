@@ -295,7 +295,7 @@ impl Checkpoints {
         Box::new(move |decision| {
             let row = decision_row(decision, SystemTime::now());
             if let Err(error) = catalog.lock().add_decision(&row) {
-                tracing::error!(%error, position = row.position, "a decision of the gate is not recorded");
+                tracing::error!(%error, position = row.position, "a decision about the served version is not recorded");
             }
         })
     }
@@ -306,6 +306,8 @@ impl Checkpoints {
         let (catalog, dir) = (self.catalog.clone(), self.dir.clone());
         let mut unrecorded = Vec::new();
         Box::new(move |file, quality| {
+            // One at the same position has replaced it.
+            unrecorded.retain(|old: &CheckpointRow| old.file != file.name);
             unrecorded.push(row(file, SystemTime::now(), quality));
             if let Err(error) = record(&catalog.lock(), &dir, keep, &mut unrecorded) {
                 tracing::error!(%error, "the checkpoint {} is written but not recorded", file.name);
@@ -332,10 +334,10 @@ fn decision_row(decision: &Decision, decided: SystemTime) -> DecisionRow {
         candidate: decision.candidate,
         published: decision.published,
         kept: decision.kept,
-        candidate_ap: Some(figures.candidate),
-        published_ap: figures.published,
-        kept_ap: figures.kept,
-        edgebank_ap: Some(figures.edgebank),
+        candidate_ap: figures.map(|figures| figures.candidate),
+        published_ap: figures.and_then(|figures| figures.published),
+        kept_ap: figures.and_then(|figures| figures.kept),
+        edgebank_ap: figures.map(|figures| figures.edgebank),
         created_unix_ms: unix_ms(decided),
     }
 }
@@ -505,7 +507,14 @@ mod tests {
         let figures = Figures { candidate: 0.5, published: Some(0.6), kept: Some(0.9), edgebank: 0.7 };
         let (published, kept) = (Some(20), Some(10));
         for verdict in [Verdict::Promoted, Verdict::Held, Verdict::RolledBack] {
-            record(&Decision { verdict, figures, candidate: 30, published, kept, position: 4 });
+            record(&Decision {
+                verdict,
+                figures: Some(figures),
+                candidate: 30,
+                published,
+                kept,
+                position: 4,
+            });
         }
         drop((checkpoints, record));
         let rows = data.checkpoints().catalog.lock().decisions(9).unwrap();

@@ -23,7 +23,7 @@ pub mod promotion;
 mod scrape;
 pub mod seek;
 pub mod service;
-mod snapshot_requests;
+mod snapshot_files;
 mod snapshots;
 pub mod source_options;
 pub mod sources;
@@ -52,7 +52,7 @@ pub use starting::{Interrupted, Starting};
 pub use status::{StatusSource, resident_bytes};
 pub use store::{Store, fixed_settings};
 
-use self::snapshot_requests::SnapshotRequests;
+use self::snapshots::SnapshotRequests;
 use self::supervise::Supervisor;
 use self::training::TrainingPause;
 use crate::api::{Health, State};
@@ -223,7 +223,7 @@ pub(crate) struct Parts {
     health: Arc<Health>,
     appender: Arc<AppenderStatus>,
     learner: Arc<LearnerStatus>,
-    snapshots: SnapshotRequests,
+    snapshots: Arc<SnapshotRequests>,
     catalog: Arc<Mutex<Catalog>>,
 }
 
@@ -242,7 +242,7 @@ impl Parts {
             health: Health::new(),
             appender: Arc::default(),
             learner: Arc::default(),
-            snapshots: SnapshotRequests::new(),
+            snapshots: snapshots::requests(),
             catalog: store.checkpoints.catalog(),
         }
     }

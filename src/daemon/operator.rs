@@ -6,7 +6,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::log_level;
-use super::snapshot_requests::{SnapshotRequests, Wanted};
+use super::snapshots::{SnapshotRequests, Wanted};
 use super::sources::Sources;
 use super::training::TrainingPause;
 use crate::api::{
@@ -14,8 +14,8 @@ use crate::api::{
     OperatorError, SnapshotResponse, SourceResponse, State, TrainingResponse,
 };
 use crate::appender::snapshot;
-use crate::catalog::{Catalog, CatalogError, DecisionRow};
-use crate::learner::{LearnerStatus, Operated, Operation, OperationError, Verdict};
+use crate::catalog::{Catalog, CatalogError};
+use crate::learner::{LearnerStatus, Operated, Operation, OperationError};
 
 /// Longest wait for the learner to take up a change that needs no file.
 const CHANGE_LIMIT: Duration = Duration::from_secs(20);
@@ -25,7 +25,7 @@ pub(super) struct Operating {
     pub learner: Arc<LearnerStatus>,
     pub sources: Sources,
     pub health: Arc<Health>,
-    pub snapshots: SnapshotRequests,
+    pub snapshots: Arc<SnapshotRequests>,
     pub catalog: Arc<Mutex<Catalog>>,
     /// Whether the settings train.
     pub trains: bool,
@@ -46,37 +46,12 @@ impl Operating {
     /// Has the learner carry out an operation.
     fn operate(&self, operation: Operation, limit: Duration) -> Result<Operated, OperatorError> {
         self.is_running()?;
-        let refused = |error| match error {
-            OperationError::Refused(why) => OperatorError::Invalid(why),
-            OperationError::Failed(why) => OperatorError::Failed(why),
-        };
-        let response = self.learner.operations.submit(operation).map_err(refused)?;
-        let late = |_| {
-            let seconds = limit.as_secs();
-            OperatorError::Failed(format!("not done within {seconds} s; it may still be"))
-        };
-        response.recv_timeout(limit).map_err(late)?.map_err(refused)
+        self.learner.operations.wait(operation, limit).map_err(refused)
     }
 
-    /// Has the learner publish other weights, and records the decision.
+    /// Has the learner publish other weights; it records the decision.
     fn decide(&self, operation: Operation, limit: Duration) -> Result<ModelResponse, OperatorError> {
-        let Operated { position, served, published, kept, candidate } = self.operate(operation, limit)?;
-        let verdict = if operation == Operation::RollBack { Verdict::RolledBack } else { Verdict::Promoted };
-        let row = DecisionRow {
-            position: position.0,
-            verdict: verdict.name().to_owned(),
-            candidate: if verdict == Verdict::Promoted { served } else { candidate },
-            published,
-            kept,
-            candidate_ap: None,
-            published_ap: None,
-            kept_ap: None,
-            edgebank_ap: None,
-            created_unix_ms: super::unix_ms(),
-        };
-        if let Err(error) = self.catalog.lock().add_decision(&row) {
-            tracing::error!(%error, position = row.position, "an operator's decision is not recorded");
-        }
+        let Operated { position, served, published, candidate } = self.operate(operation, limit)?;
         Ok(ModelResponse {
             model_version: served,
             replaced_version: published,
@@ -86,15 +61,17 @@ impl Operating {
     }
 }
 
+fn refused(error: OperationError) -> OperatorError {
+    match error {
+        OperationError::Refused(why) => OperatorError::Invalid(why),
+        OperationError::Failed(why) => OperatorError::Failed(why),
+    }
+}
+
 impl Operator for Operating {
     fn checkpoint(&self, limit: Duration) -> Result<CheckpointResponse, OperatorError> {
         self.is_running()?;
-        let response = self.learner.requests.submit().map_err(OperatorError::Failed)?;
-        let late = |_| {
-            let seconds = limit.as_secs();
-            OperatorError::Failed(format!("no checkpoint within {seconds} s; it may still be written"))
-        };
-        let made = response.recv_timeout(limit).map_err(late)?.map_err(OperatorError::Failed)?;
+        let made = self.learner.requests.wait((), limit)?;
         let (name, position) = (made.name, made.position.0);
         Ok(CheckpointResponse { name, position, model_version: made.model_version })
     }
@@ -135,16 +112,17 @@ impl Decisions for Operating {
             return Err(OperatorError::Invalid(why.to_owned()));
         }
         let not_stored = |error: CatalogError| OperatorError::Failed(format!("nothing was changed: {error}"));
-        let pause = {
+        let (pause, done) = {
             let catalog = self.catalog.lock();
             let now = || TrainingPause { by: by.to_owned(), since_unix_ms: super::unix_ms() };
             // One that is paused already stays as it was.
             let before = TrainingPause::of(&catalog).map_err(not_stored)?;
             let pause = paused.then(|| before.unwrap_or_else(now));
             TrainingPause::record(pause.as_ref(), &catalog).map_err(not_stored)?;
-            pause
+            // Under the lock, so that the learner gets requests in the order in which the catalog did.
+            (pause, self.learner.operations.submit(Operation::Train(!paused)))
         };
-        self.operate(Operation::Train(!paused), CHANGE_LIMIT)?;
+        done.and_then(|done| self.learner.operations.response(&done, CHANGE_LIMIT)).map_err(refused)?;
         Ok(TrainingResponse {
             paused,
             since_unix_ms: pause.as_ref().map(|pause| pause.since_unix_ms),
@@ -154,13 +132,13 @@ impl Decisions for Operating {
 
     fn snapshot(&self, limit: Duration) -> Result<SnapshotResponse, OperatorError> {
         self.is_running()?;
-        let position = self.snapshots.submit(Wanted::Snapshot, limit)?.snapshot;
+        let position = self.snapshots.wait(Wanted::Snapshot, limit)?.snapshot;
         Ok(SnapshotResponse { name: snapshot::name(position), position: position.0 })
     }
 
     fn cut_log(&self, limit: Duration) -> Result<LogCutResponse, OperatorError> {
         self.is_running()?;
-        let kept = self.snapshots.submit(Wanted::Cut, limit)?;
+        let kept = self.snapshots.wait(Wanted::Cut, limit)?;
         Ok(LogCutResponse { first_position: kept.log_first.0, bytes: kept.log_bytes })
     }
 }

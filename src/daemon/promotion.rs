@@ -11,17 +11,15 @@
 //! in the checkpoints: each holds its candidate, and the published and the previous version. The decision does not bind
 //! the gate: a candidate that is not behind is promoted at the end of the next window.
 
-use std::time::SystemTime;
-
 use anyhow::{Context, Result, bail, ensure};
 
-use super::checkpoints::{Restored, unix_ms};
-use super::{Store, hold_stream, restore};
+use super::checkpoints::Restored;
+use super::{Store, hold_stream, restore, unix_ms};
 use crate::catalog::DecisionRow;
 use crate::config::Config;
 use crate::device::Device;
 use crate::learner::checkpoint::{self, Checkpoint, CheckpointHead};
-use crate::learner::{Gate, Learned, Verdict};
+use crate::learner::{Gate, Learned, NO_GATE, Verdict};
 use crate::log::LogReaders;
 use crate::model::Weights;
 
@@ -65,10 +63,7 @@ pub fn roll_back(config: &Config) -> Result<DecisionRow> {
     decide(config, Verdict::RolledBack, |Learned { trainer, gate, .. }, _| {
         let gate = gate.as_mut().context(NO_GATE)?;
         ensure!(gate.kept().is_some(), "there is no previous version to roll back to");
-        if let Some(kept) = gate.roll_back() {
-            trainer.set_weights(kept).context("the candidate cannot continue from the previous version")?;
-        }
-        Ok(())
+        gate.roll_back(trainer).context("the candidate cannot continue from the previous version")
     })
 }
 
@@ -82,15 +77,13 @@ pub fn restore_checkpoint(config: &Config, name: &str) -> Result<(Restored, u64)
     let store = open_stopped(config)?;
     let (checkpoints, log) = (&store.checkpoints, store.log.readers());
     let restored = checkpoints.restore(&log, name, |found| open(config, &store, found).map(drop))?;
-    // What follows the restored checkpoint counts as history, which is always trained on.
+    // What follows the restored checkpoint counts as history, so that lag skips none of its steps.
     let mut found = checkpoint::open(&checkpoints.dir().join(&restored.name))?;
-    let head = CheckpointHead { began_unix_ms: super::unix_ms(), ..found.file.head };
+    let head = CheckpointHead { began_unix_ms: unix_ms(), ..found.file.head };
     checkpoints.replace(head, |sink| std::io::copy(&mut found.payload, sink).map(drop))?;
     let behind = log.durable_end().0.saturating_sub(restored.head.position.0);
     Ok((restored, behind))
 }
-
-const NO_GATE: &str = "learner.gate.enabled is false: the weights are served as they are trained";
 
 /// Applies `change` to the newest checkpoint, writes it back and records the decision. `change` can load the versions
 /// in the other checkpoints.
@@ -119,11 +112,8 @@ fn decide(
         candidate: if verdict == Verdict::Promoted { served } else { learned.trainer.steps() },
         published,
         kept,
-        candidate_ap: None,
-        published_ap: None,
-        kept_ap: None,
-        edgebank_ap: None,
-        created_unix_ms: unix_ms(SystemTime::now()),
+        created_unix_ms: unix_ms(),
+        ..DecisionRow::default()
     };
     checkpoints.record_decision(&row)?;
     Ok(row)

@@ -1,4 +1,4 @@
-//! The snapshots of a data directory: which one a start uses, and the thread that writes them while the daemon runs.
+//! The thread that writes snapshots while the daemon runs, and has the log cut behind them.
 //!
 //! One is written when the log has grown by `snapshot.log_bytes` since the last, or `snapshot.interval_seconds` have
 //! passed and there is something new; so what a start reads of the log is bounded. The thread asks the appender for a
@@ -12,7 +12,7 @@
 //! it is longer. Only snapshots count that this daemon has loaded or written, and there must be two, because the newest
 //! one may be damaged when it is needed.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -22,25 +22,21 @@ use anyhow::{Context, Result, anyhow, ensure};
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 use parking_lot::Mutex;
 
-use super::snapshot_requests::{Kept, Outcome, SnapshotRequests, Wanted};
+use super::snapshot_files::{dir, positions, remove};
 use super::{Parts, Store, Supervisor, unix_ms};
 use crate::api::OperatorError;
 use crate::appender::AppenderStatus;
-use crate::appender::snapshot::{self, Pace, SUFFIX, SnapshotHead, UNFINISHED_SUFFIX, WrittenSnapshot};
+use crate::appender::snapshot::{self, Pace, WrittenSnapshot};
 use crate::catalog::Catalog;
 use crate::config::Config;
-use crate::event::{ClockRules, EdgeId};
-use crate::graph::RetentionBounds;
-use crate::learner::LearnerStatus;
+use crate::event::EdgeId;
+use crate::learner::{LearnerStatus, Requests};
 use crate::log::LogReaders;
 use crate::metrics::Metrics;
 use crate::serving::{Progress, Stores};
 
 /// Pause between two looks at whether a snapshot is due.
 const PERIOD: Duration = Duration::from_millis(250);
-
-/// Pause between two looks at whether the log was cut.
-const SHORT: Duration = Duration::from_millis(20);
 
 /// Pause between two looks at whether the log can be cut.
 const CUT_PERIOD: Duration = Duration::from_secs(5);
@@ -54,94 +50,35 @@ const RESPONSE_LIMIT: Duration = Duration::from_secs(600);
 /// Room that a snapshot leaves to the log, bytes.
 const ROOM_LEFT: u64 = 256 << 20;
 
-/// The folder of snapshots of a data directory.
-pub(super) fn dir(config: &Config) -> PathBuf {
-    config.data.dir.join("snapshots")
+/// Most requests of operators that wait at a time.
+const WAITING_MAX: usize = 16;
+
+/// What an operator wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wanted {
+    /// A snapshot of what is in the log now.
+    Snapshot,
+    /// That the log is cut behind the kept snapshots and checkpoints.
+    Cut,
 }
 
-/// The positions of the snapshots in `dir`, latest first. Removes what a crash left unfinished.
-fn positions(dir: &Path) -> Result<Vec<EdgeId>> {
-    let unreadable = || format!("cannot read the folder {}", dir.display());
-    let mut positions = Vec::new();
-    for entry in std::fs::read_dir(dir).with_context(unreadable)? {
-        let name = entry.with_context(unreadable)?.file_name();
-        let Some(name) = name.to_str() else { continue };
-        if name.ends_with(UNFINISHED_SUFFIX) {
-            remove(&dir.join(name));
-        } else if let Some(position) = name.strip_suffix(SUFFIX).and_then(|digits| digits.parse().ok()) {
-            positions.push(EdgeId(position));
-        }
-    }
-    positions.sort_unstable_by_key(|position| std::cmp::Reverse(*position));
-    Ok(positions)
+/// What there is afterwards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Kept {
+    /// Position of the newest snapshot.
+    pub snapshot: EdgeId,
+    /// The first position of the log.
+    pub log_first: EdgeId,
+    /// Bytes of the log.
+    pub log_bytes: u64,
 }
 
-fn remove(folder: &Path) {
-    if let Err(error) = std::fs::remove_dir_all(folder) {
-        tracing::warn!(path = %folder.display(), %error, "an old snapshot cannot be removed");
-    }
-}
+/// What operators ask of the thread that writes snapshots.
+pub(super) type SnapshotRequests = Requests<Wanted, Kept, OperatorError>;
 
-/// The newest intact snapshot in `dir` that a start can use: it is of this log and of these settings, and nothing was
-/// released before it was written that is not released for a learner that keeps `kept`. Others are named in the log;
-/// damaged ones, and those of another log, are removed.
-///
-/// # Errors
-/// When the folder cannot be read.
-pub(super) fn newest(
-    dir: &Path,
-    log: &LogReaders,
-    stores: &Stores,
-    kept: RetentionBounds,
-) -> Result<Option<SnapshotHead>> {
-    let rules = stores.graph.clock_rules();
-    for position in positions(dir)? {
-        let path = dir.join(snapshot::name(position));
-        let unusable = |why: &str| tracing::warn!(path = %path.display(), "the snapshot is not used: {why}");
-        let head = match snapshot::open(&path, rules) {
-            Ok(head) => head,
-            Err(error) => {
-                tracing::error!(%error, "the snapshot is skipped and removed");
-                remove(&path);
-                continue;
-            }
-        };
-        let is_of_log =
-            position <= log.durable_end() && log.history(position).is_ok_and(|found| found == head.history);
-        if !is_of_log {
-            unusable("it is of another history of the log; it is removed");
-            remove(&path);
-        } else if let Some(why) = misfit(&head, rules, (stores, log.first() == EdgeId(0)), kept) {
-            unusable(why);
-        } else if let Err(error) = head.verify() {
-            tracing::error!(%error, "the snapshot is skipped and removed");
-            remove(&path);
-        } else {
-            return Ok(Some(head));
-        }
-    }
-    Ok(None)
-}
-
-/// Why a snapshot of this log cannot be used.
-fn misfit(
-    head: &SnapshotHead,
-    rules: ClockRules,
-    (stores, is_whole): (&Stores, bool),
-    kept: RetentionBounds,
-) -> Option<&'static str> {
-    let capture = &head.capture;
-    let released = (capture.released.since, capture.released.first);
-    if capture.not_after != rules.not_after && is_whole {
-        // Exact where all of the log is there; where not, the snapshot's clocks are corrected.
-        Some("the clock was corrected since")
-    } else if !head.fits(stores) {
-        Some("it has rows of other dimensions: [model] or [stream] were changed")
-    } else if released.0 > kept.since || released.1 > kept.first {
-        Some("edges were released that the checkpoint needs: it is older than the snapshot")
-    } else {
-        None
-    }
+/// No requests yet.
+pub(super) fn requests() -> Arc<SnapshotRequests> {
+    Arc::new(Requests::new("the writer of snapshots", WAITING_MAX))
 }
 
 /// Writes snapshots until it is stopped.
@@ -160,7 +97,7 @@ pub(super) struct Writer {
     learner: Arc<LearnerStatus>,
     progress: Arc<Progress>,
     metrics: Arc<Metrics>,
-    requests: SnapshotRequests,
+    requests: Arc<SnapshotRequests>,
     stop: Arc<AtomicBool>,
     /// The snapshots that were loaded or written, the oldest first.
     known: Vec<EdgeId>,
@@ -216,14 +153,12 @@ impl Writer {
                 }
                 if self.looked.elapsed() >= CUT_PERIOD {
                     self.looked = Instant::now();
-                    if self.log_bytes_kept > 0 {
-                        self.cut(self.log_bytes_kept);
-                    }
+                    self.cut_if_long();
                 }
-                if let Some((wanted, reply)) = self.requests.next(PERIOD) {
-                    // A requester that gave up has dropped its receiver.
-                    let _ = reply.try_send(self.respond(wanted));
+                while let Some((wanted, reply)) = self.requests.next() {
+                    reply.send(self.respond(wanted));
                 }
+                std::thread::sleep(PERIOD);
             }
             Ok(())
         })
@@ -244,7 +179,7 @@ impl Writer {
     }
 
     /// Does what an operator asks for.
-    fn respond(&mut self, wanted: Wanted) -> Outcome {
+    fn respond(&mut self, wanted: Wanted) -> Result<Kept, OperatorError> {
         match wanted {
             Wanted::Snapshot if self.log.durable_end() == EdgeId(0) => {
                 return Err(OperatorError::Invalid("the log has no events yet".to_owned()));
@@ -258,12 +193,7 @@ impl Writer {
                     self.known.len()
                 )));
             }
-            Wanted::Cut => {
-                self.cut(0);
-                while self.appender.is_to_be_cut() && !self.is_stopped() {
-                    std::thread::sleep(SHORT);
-                }
-            }
+            Wanted::Cut => self.cut_now().map_err(|error| OperatorError::Failed(format!("{error:#}")))?,
         }
         let snapshot = self.known.last().copied().unwrap_or_default();
         Ok(Kept { snapshot, log_first: self.log.first(), log_bytes: self.appender.log_bytes() })
@@ -333,7 +263,7 @@ impl Writer {
 
     /// Has a checkpoint written of what is learned by now.
     fn checkpoint(&self) -> Result<()> {
-        let requested = self.learner.requests.submit().map_err(anyhow::Error::msg)?;
+        let requested = self.learner.requests.submit(()).map_err(anyhow::Error::msg)?;
         let outcome = self.wait_for(&requested, "the learner")?;
         outcome.map(drop).map_err(|why| anyhow!("no checkpoint goes with it: {why}"))
     }
@@ -363,17 +293,40 @@ impl Writer {
         old.for_each(|position| remove(&self.dir.join(snapshot::name(position))));
     }
 
-    /// Has what nobody needs any more cut off a log of more than `bytes_kept` bytes: newer checkpoints may allow that
+    /// Has what nobody needs any more cut off a log that is longer than it is to be. Newer checkpoints may allow that
     /// long after a snapshot.
-    fn cut(&self, bytes_kept: u64) {
-        if self.appender.log_bytes() <= bytes_kept || self.known.len() < 2 {
-            return;
+    fn cut_if_long(&self) {
+        if self.log_bytes_kept > 0
+            && self.appender.log_bytes() > self.log_bytes_kept
+            && self.known.len() >= 2
+            && let Ok(Some(position)) = self.needed()
+        {
+            // The appender logs what comes of it.
+            drop(self.appender.request_cut(position, self.log_bytes_kept));
         }
-        let checkpoints = self.catalog.lock().checkpoints().unwrap_or_default();
+    }
+
+    /// Cuts off the log what nobody needs any more.
+    fn cut_now(&self) -> Result<()> {
+        let position =
+            self.needed()?.context("nothing is cut before the first checkpoint: write one first")?;
+        self.wait_for(&self.appender.request_cut(position, 0), "the appender")??;
+        Ok(())
+    }
+
+    /// The first position that a kept snapshot, a kept checkpoint or the learner needs; `None` before the first
+    /// checkpoint.
+    fn needed(&self) -> Result<Option<EdgeId>> {
+        let checkpoints = self.catalog.lock().checkpoints()?;
         let checkpoint = checkpoints.iter().map(|row| EdgeId(row.position)).min();
-        let learned = self.progress.learned();
-        if let (Some(&snapshot), Some(checkpoint)) = (self.known.first(), checkpoint) {
-            self.appender.request_cut(snapshot.min(checkpoint).min(learned), bytes_kept);
-        }
+        let snapshot = self.known.first().copied();
+        Ok(checkpoint.zip(snapshot).map(|(a, b)| a.min(b).min(self.progress.learned())))
+    }
+}
+
+/// Who waits for a writer that has ended gets to know, however it ended.
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.requests.close();
     }
 }

@@ -20,25 +20,24 @@ use crate::serving::{NodeStates, Progress, QueryEngine, Stores};
 impl From<GateReport> for GateDocument {
     fn from(report: GateReport) -> Self {
         let GateReport { promoted, held, rolled_back, last, kept } = report;
-        Self { promoted, held, rolled_back, previous_version: kept, last: last.map(DecisionDocument::from) }
+        Self { promoted, held, rolled_back, previous_version: kept, last: last.and_then(document) }
     }
 }
 
-impl From<Decision> for DecisionDocument {
-    fn from(decision: Decision) -> Self {
-        let figures = decision.figures;
-        Self {
-            verdict: decision.verdict.name(),
-            position: decision.position,
-            candidate_version: decision.candidate,
-            published_version: decision.published,
-            previous_version: decision.kept,
-            candidate_average_precision: figures.candidate,
-            published_average_precision: figures.published,
-            previous_average_precision: figures.kept,
-            edgebank_average_precision: figures.edgebank,
-        }
-    }
+/// A decision of the gate; `None` for an operator's, which no figures led to.
+fn document(decision: Decision) -> Option<DecisionDocument> {
+    let figures = decision.figures?;
+    Some(DecisionDocument {
+        verdict: decision.verdict.name(),
+        position: decision.position,
+        candidate_version: decision.candidate,
+        published_version: decision.published,
+        previous_version: decision.kept,
+        candidate_average_precision: figures.candidate,
+        published_average_precision: figures.published,
+        previous_average_precision: figures.kept,
+        edgebank_average_precision: figures.edgebank,
+    })
 }
 
 /// Builds the document on request.

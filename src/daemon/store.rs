@@ -16,7 +16,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::checkpoints::Checkpoints;
 use super::clock_correction::clock_correction;
-use super::{Interrupted, Starting, snapshots, tiers};
+use super::{Interrupted, Starting, snapshot_files, tiers};
 use crate::appender::snapshot::{Capture, SnapshotHead};
 use crate::appender::{Index, Positions, replay};
 use crate::catalog::Catalog;
@@ -49,7 +49,7 @@ impl Store {
     pub fn open(config: &Config) -> Result<Self> {
         let dir = &config.data.dir;
         let checkpoint_dir = dir.join("checkpoints");
-        let snapshots = snapshots::dir(config);
+        let snapshots = snapshot_files::dir(config);
         for folder in [dir, &checkpoint_dir, &snapshots] {
             std::fs::create_dir_all(folder)
                 .with_context(|| format!("data.dir: cannot make the folder {}", folder.display()))?;
@@ -79,7 +79,7 @@ impl Store {
     /// The newest intact snapshot, whatever was released before it was written.
     pub(super) fn newest_snapshot(&self) -> Result<Option<SnapshotHead>> {
         let all = RetentionBounds { since: EventTime::MAX, first: EdgeId(u64::MAX), end: EdgeId(0) };
-        snapshots::newest(&self.snapshots, &self.log.readers(), &self.index.stores, all)
+        snapshot_files::newest(&self.snapshots, &self.log.readers(), &self.index.stores, all)
     }
 
     /// Makes the index: from the newest snapshot that fits and the log behind it, or from the log alone. Returns the
@@ -95,7 +95,7 @@ impl Store {
             // It follows from all of the log what is kept.
             Keeping::For(_) => None,
             Keeping::Within(kept) => {
-                snapshots::newest(&self.snapshots, &self.log.readers(), &self.index.stores, kept)?
+                snapshot_files::newest(&self.snapshots, &self.log.readers(), &self.index.stores, kept)?
             }
         };
         let keeping = match keeping {

@@ -28,6 +28,12 @@ impl Op {
             _ => None,
         }
     }
+
+    /// Whether it forgets edges.
+    #[must_use]
+    pub fn is_deletion(self) -> bool {
+        matches!(self, Self::DeleteEdge | Self::DeleteNode)
+    }
 }
 
 /// Feature rows of a batch, of any length each; most records of most streams have none.
@@ -94,6 +100,12 @@ impl EdgeBatch {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.op.is_empty()
+    }
+
+    /// Whether a record is a deletion.
+    #[must_use]
+    pub fn has_deletions(&self) -> bool {
+        self.op.iter().any(|op| op.is_deletion())
     }
 
     /// One past the position of the last record.

@@ -254,8 +254,7 @@ impl GraphStore {
     /// How many records from `begun` on are applied together: those up to the next deletion, none if one is next.
     fn edges_at(&self, batch: &EdgeBatch, begun: usize) -> usize {
         let most = if self.spill.is_some() { PIECE_RECORDS } else { usize::MAX };
-        let is_deletion = |op: &Op| matches!(op, Op::DeleteEdge | Op::DeleteNode);
-        batch.op[begun..].iter().take(most).take_while(|op| !is_deletion(op)).count()
+        batch.op[begun..].iter().take(most).take_while(|op| !op.is_deletion()).count()
     }
 
     /// Inserts the records `range`, none of which is a deletion.

@@ -27,10 +27,13 @@
 use std::io::{Error, Read, Write};
 
 use crate::device::Device;
-use crate::model::{ModelOptions, Weights, tables};
+use crate::model::{ModelError, ModelOptions, Weights, tables};
 use crate::nn::Parameters;
 use crate::train::ranking::average_precision;
 use crate::train::{LoadError, PreparedBatch, TrainError, Trainer};
+
+/// Why no operator can decide where there is no gate.
+pub const NO_GATE: &str = "learner.gate.enabled is false: the weights are served as they are trained";
 
 /// First bytes of a saved gate.
 pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"EVGGATE1");
@@ -91,8 +94,8 @@ impl Verdict {
 pub struct Decision {
     /// What was decided.
     pub verdict: Verdict,
-    /// Means over the window.
-    pub figures: Figures,
+    /// Means over the window; `None` where an operator decided.
+    pub figures: Option<Figures>,
     /// Version of the candidate.
     pub candidate: u64,
     /// Version that was served until then; `None` before the first promotion.
@@ -217,11 +220,16 @@ impl Gate {
         self.kept = self.published.replace(candidate);
     }
 
-    /// Publishes the previous version again, if there is one, begins a new window, and returns the published version.
-    pub fn roll_back(&mut self) -> Option<&Weights> {
+    /// Publishes the previous version again, if there is one, has the trainer go on from it, and begins a new window.
+    ///
+    /// # Errors
+    /// When the trainer cannot take these weights; nothing is changed then.
+    pub fn roll_back(&mut self, trainer: &mut Trainer) -> Result<(), ModelError> {
+        let Some(kept) = &self.kept else { return Ok(()) };
+        trainer.go_on_from(kept)?;
         (self.window, self.doubts) = (Window::default(), 0);
-        self.published = self.kept.take().or(self.published.take());
-        self.published.as_ref()
+        self.published = self.kept.take();
+        Ok(())
     }
 
     /// Writes everything that a later [`Self::load`] needs to go on as if it had never stopped.

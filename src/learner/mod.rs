@@ -2,9 +2,9 @@
 //! measured on events the model has not seen), train on it, update node memory, publish. Readers and the loop never
 //! wait for each other. Readers see node memory after every batch, and weights that have passed the [`gate`].
 //!
-//! Events from before the learning began, with nothing learned, are history, and history is always trained on,
-//! however long it takes: a model is to learn from the past it is given. All later events are live, also those that a
-//! restart or an outage left behind. When the learner lags behind live events by more than a set number or time, it
+//! Events from before the learning began, with nothing learned, are history. History is trained on, however long that
+//! takes, unless the settings leave it out: a model is to learn from the past it is given. All later events are live,
+//! also those that a restart or an outage left behind. When the learner lags behind live events by more than a set number or time, it
 //! skips their gradient steps, never memory updates, and reports how many events it skipped; replays of old events are
 //! skipped first. A step whose loss is not finite is skipped the same way. A batch whose rows cannot be read waits
 //! until they can.
@@ -15,7 +15,7 @@
 
 mod catch_up;
 pub mod checkpoint;
-mod checkpoint_requests;
+mod checkpointing;
 mod feed;
 pub mod gate;
 mod gpu;
@@ -28,6 +28,7 @@ mod pairs;
 mod publish;
 mod quality;
 mod replay;
+mod requests;
 mod status;
 mod step;
 mod stream_state;
@@ -35,7 +36,6 @@ mod stream_state;
 mod tests;
 mod threads;
 
-use std::io;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -45,17 +45,16 @@ use thiserror::Error;
 
 pub use catch_up::CatchUp;
 pub use checkpoint::{CheckpointError, CheckpointFile, CheckpointHead};
-pub use checkpoint_requests::{CheckpointRequests, CheckpointResult, Durable};
 pub use feed::{Feed, FeedMark, LearnBatch};
-pub use gate::{Decision, Gate, GateOptions, Verdict};
+pub use gate::{Decision, Gate, GateOptions, NO_GATE, Verdict};
 pub use learned::Learned;
-pub use operations::{Operated, Operation, OperationError, Operations};
+pub use operations::{Operated, Operation, OperationError};
 pub use options::{CheckpointRecorder, DecisionRecorder, DeviceLost, LearnerOptions, Recorders, Shared};
 pub use quality::{BatchQuality, QualityWindow};
-pub use status::{GateReport, LearnerBytes, LearnerReport, LearnerStatus};
+pub use requests::{Reply, Requests};
+pub use status::{Durable, GateReport, LearnerBytes, LearnerReport, LearnerStatus};
 pub use stream_state::{Around, StreamState};
 
-use self::measure::unix_seconds;
 use self::step::Ahead;
 use crate::event::{EdgeId, NodeId};
 use crate::feature::FeatureStore;
@@ -68,9 +67,6 @@ use crate::train::{PreparedBatch, StepMode, StreamNegatives, TrainError, Trainer
 
 /// How long the loop waits for events before it checks for checkpoints, GPU failures and a stop.
 const IDLE: Duration = Duration::from_millis(100);
-
-/// The first checkpoint comes so soon after the first events: it also keeps since when events are live.
-const FIRST_CHECKPOINT: Duration = Duration::from_secs(10);
 
 /// How long the loop waits before it retries a batch that could not be read from storage.
 const STORAGE_RETRY: Duration = Duration::from_secs(1);
@@ -124,7 +120,8 @@ pub struct Learner {
     /// One past the last record that was learned.
     learned: EdgeId,
     start: CatchUp,
-    checkpointed: EdgeId,
+    /// What the newest checkpoint holds.
+    checkpointed: Option<EdgeId>,
     checkpoint_due: Instant,
 }
 
@@ -147,6 +144,7 @@ impl Learner {
         let stream = stream.unwrap_or_else(|| StreamState::new(&shared.engine.stores, options.pairs_max));
         let StreamState { bank, pool, node_rows, mark, .. } = stream;
         let feed = Feed::new(log.reader(position), shared.progress.clone(), position, mark);
+        let checkpointed = checkpointing::found(&options, position);
         let mut learner = Self {
             trainer,
             gate,
@@ -166,8 +164,8 @@ impl Learner {
             version: 0,
             learned: position,
             start: CatchUp::new(position, shared.progress.indexed()),
-            checkpointed: position,
-            checkpoint_due: Instant::now() + next_checkpoint(&options, position),
+            checkpointed,
+            checkpoint_due: Instant::now() + checkpointing::interval(&options, checkpointed),
             shared,
             options,
             record,
@@ -250,7 +248,7 @@ impl Learner {
     /// When the log cannot be read or the trainer cannot go on.
     pub fn run(mut self, stop: &AtomicBool, pulse: impl Fn()) -> Result<(), LearnerError> {
         let mut batch = LearnBatch::default();
-        let _closing = checkpoint_requests::Closing(self.shared.status.clone());
+        let _closing = status::Closing(self.shared.status.clone());
         threads::yield_to_serving(self.options.nice);
         self.helper = Some(Helper::new());
         while !stop.load(Ordering::Acquire) {
@@ -343,59 +341,4 @@ impl Learner {
             node_rows: self.node_rows.bytes(),
         }
     }
-
-    /// Writes a checkpoint if anything was learned since the last one, and completes the requests for one. A failure is
-    /// counted and logged, and retried at the next interval: the log still has everything.
-    fn checkpoint(&mut self, batch: &LearnBatch, pulse: &dyn Fn()) {
-        self.drop_pairs();
-        self.fetch_gpu_weights();
-        let position = self.learned;
-        let written = if position == self.checkpointed {
-            Ok(())
-        } else {
-            self.write_checkpoint(&self.mark(batch), pulse)
-        };
-        self.checkpoint_due = Instant::now() + next_checkpoint(&self.options, self.checkpointed);
-        let durable = written.map_err(|error| error.to_string()).and_then(|()| {
-            let name = checkpoint::name(position);
-            let learned = position > EdgeId(0);
-            learned
-                .then_some(checkpoint_requests::Durable { name, position, model_version: self.version })
-                .ok_or_else(|| "nothing was learned yet, so there is nothing to keep".to_owned())
-        });
-        self.shared.status.requests.complete(&durable);
-    }
-
-    fn write_checkpoint(&mut self, mark: &FeedMark, pulse: &dyn Fn()) -> Result<(), CheckpointError> {
-        let (started, position) = (Instant::now(), self.learned);
-        let dir = &self.options.checkpoint_dir;
-        let failed = |error| CheckpointError::Io { path: dir.clone(), source: io::Error::other(error) };
-        let written = self.log.history(position).map_err(failed).and_then(|history| {
-            let began_unix_ms = self.options.began_unix_ms;
-            let head = CheckpointHead { position, history, model_version: self.version, began_unix_ms };
-            checkpoint::write(dir, head, pulse, |sink| self.save(mark, sink))
-        });
-        let metrics = &self.shared.metrics.checkpoint;
-        match written {
-            Ok(file) => {
-                metrics.duration.observe(started.elapsed().as_secs_f64());
-                metrics.last_success_timestamp.set(unix_seconds());
-                metrics.bytes.set(file.bytes.cast_signed());
-                self.checkpointed = position;
-                (self.record.checkpoint)(&file, self.quality.mean());
-                Ok(())
-            }
-            Err(error) => {
-                metrics.failures.inc();
-                tracing::error!(%error, "no checkpoint was written; the next try is at the next interval");
-                Err(error)
-            }
-        }
-    }
-}
-
-/// Time to the next checkpoint, given the position of the last one.
-fn next_checkpoint(options: &LearnerOptions, last: EdgeId) -> Duration {
-    let soon = if last == EdgeId(0) { FIRST_CHECKPOINT } else { Duration::MAX };
-    options.checkpoint_interval.min(soon)
 }

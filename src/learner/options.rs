@@ -64,7 +64,7 @@ pub struct Shared {
 /// Called for every written checkpoint, with the current quality.
 pub type CheckpointRecorder = Box<dyn FnMut(&CheckpointFile, Option<BatchQuality>) + Send>;
 
-/// Called for every decision of the gate.
+/// Called for every decision about which version is served.
 pub type DecisionRecorder = Box<dyn FnMut(&Decision) + Send>;
 
 /// Called with the error when the GPU that trains fails.

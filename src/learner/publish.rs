@@ -115,7 +115,7 @@ impl Learner {
         let version = |weights: Option<&Weights>| weights.map(|weights| weights.version);
         let decision = Decision {
             verdict,
-            figures,
+            figures: Some(figures),
             candidate: self.trainer.steps(),
             published: version(gate.published()),
             kept: version(gate.kept()),
@@ -125,21 +125,22 @@ impl Learner {
             Verdict::Promoted => gate.promote(self.trainer.weights()?),
             Verdict::Held => {}
             Verdict::RolledBack => {
-                if let Some(Err(error)) = gate.roll_back().map(|kept| self.trainer.set_weights(kept)) {
-                    tracing::error!(%error, "the candidate could not go back to the previous weights");
+                if let Err(error) = gate.roll_back(&mut self.trainer) {
+                    tracing::error!(%error, "nothing is rolled back: the candidate cannot take the previous weights");
+                    return Ok(());
                 }
             }
         }
         if verdict != Verdict::Held || decision.published.is_none() {
             self.publish_weights()?;
         }
-        self.report(&decision);
+        self.report(&decision, figures);
         (self.record.decision)(&decision);
         Ok(())
     }
 
-    fn report(&self, decision: &Decision) {
-        let Decision { verdict, figures, candidate, published, kept, position } = *decision;
+    fn report(&self, decision: &Decision, figures: Figures) {
+        let Decision { verdict, candidate, published, kept, position, .. } = *decision;
         let metrics = &self.shared.metrics.gate;
         metrics.decisions.with_label_values(&[verdict.name()]).inc();
         let known = [

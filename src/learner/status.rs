@@ -1,10 +1,11 @@
 //! Status of the running learner, for the status document and the terminal.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::{BatchQuality, CatchUp, CheckpointRequests, Decision, Operations, Verdict};
+use super::{BatchQuality, CatchUp, Decision, Operated, Operation, OperationError, Requests, Verdict};
 use crate::event::EdgeId;
 
 /// Observations over which freshness is summed up.
@@ -81,15 +82,52 @@ pub struct LearnerReport {
     pub start: Option<CatchUp>,
 }
 
+/// Most requests of a kind that wait for the loop. One checkpoint completes all that wait for one.
+const CHECKPOINTS_WAITING_MAX: usize = 64;
+const OPERATIONS_WAITING_MAX: usize = 16;
+
+/// A checkpoint that holds everything that was learned when it was requested.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Durable {
+    /// File name inside the checkpoint folder.
+    pub name: String,
+    /// The learner's position in the log.
+    pub position: EdgeId,
+    /// Version of the weights.
+    pub model_version: u64,
+}
+
 /// The latest report, and requests to the loop; shared.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct LearnerStatus {
     report: Mutex<LearnerReport>,
     freshness: Mutex<VecDeque<f64>>,
     /// Requests for a checkpoint.
-    pub requests: CheckpointRequests,
+    pub requests: Requests<(), Durable, String>,
     /// What operators ask for.
-    pub operations: Operations,
+    pub operations: Requests<Operation, Operated, OperationError>,
+}
+
+impl Default for LearnerStatus {
+    fn default() -> Self {
+        let whose = "the learner";
+        Self {
+            report: Mutex::default(),
+            freshness: Mutex::default(),
+            requests: Requests::new(whose, CHECKPOINTS_WAITING_MAX),
+            operations: Requests::new(whose, OPERATIONS_WAITING_MAX),
+        }
+    }
+}
+
+/// Closes the requests when the loop ends, however it does.
+pub(super) struct Closing(pub Arc<LearnerStatus>);
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        self.0.requests.close();
+        self.0.operations.close();
+    }
 }
 
 impl LearnerStatus {

@@ -372,8 +372,9 @@ fn the_first_checkpoint_comes_soon_and_the_others_at_the_interval() {
         checkpoint_interval: Duration::from_secs(seconds),
         ..Rig::new().options()
     };
-    for (interval, last, next) in [(300, 0, 10), (300, 5, 300), (2, 0, 2), (2, 5, 2)] {
-        assert_eq!(next_checkpoint(&options(interval), EdgeId(last)), Duration::from_secs(next));
+    let some = Some(EdgeId(5));
+    for (seconds, last, next) in [(300, None, 10), (300, some, 300), (2, None, 2), (2, some, 2)] {
+        assert_eq!(checkpointing::interval(&options(seconds), last), Duration::from_secs(next));
     }
 }
 

@@ -353,6 +353,17 @@ impl Trainer {
         self.adam = new_adam(&self.options, &self.device, &self.model);
         Ok(())
     }
+
+    /// Trains on from these weights, as [`set_weights`](Self::set_weights) does. It counts as a step, so that the
+    /// number of steps, which names a version, never names two sets of weights.
+    ///
+    /// # Errors
+    /// The weights are of a model of another shape.
+    pub fn go_on_from(&mut self, weights: &Weights) -> Result<(), ModelError> {
+        self.set_weights(weights)?;
+        self.steps += 1;
+        Ok(())
+    }
 }
 
 /// An optimizer without history.

@@ -33,7 +33,7 @@ use crate::model::tables::{read_table, read_u64, write_table, write_u64};
 use crate::serving::Stores;
 
 /// Ending of the folder of a snapshot.
-pub const SUFFIX: &str = ".snapshot";
+const SUFFIX: &str = ".snapshot";
 /// Ending of one that is being written, or that a crash left.
 pub const UNFINISHED_SUFFIX: &str = ".snapshot.tmp";
 
@@ -77,6 +77,21 @@ impl SnapshotError {
 #[must_use]
 pub fn name(position: EdgeId) -> String {
     format!("{:020}{SUFFIX}", position.0)
+}
+
+/// The positions of the snapshots in `dir`, the oldest first.
+///
+/// # Errors
+/// When it cannot be read.
+pub fn positions(dir: &Path) -> std::io::Result<Vec<EdgeId>> {
+    let mut positions = Vec::new();
+    for entry in std::fs::read_dir(dir)? {
+        let name = entry?.file_name();
+        let digits = name.to_str().and_then(|name| name.strip_suffix(SUFFIX));
+        positions.extend(digits.and_then(|digits| digits.parse().ok()).map(EdgeId));
+    }
+    positions.sort_unstable();
+    Ok(positions)
 }
 
 /// A snapshot that was written.

@@ -23,7 +23,7 @@ use super::plan::{BatchPlan, ShardMap};
 use super::spill::SpillError;
 use super::store::GraphStore;
 use crate::device::cuda::graph::TableLengths;
-use crate::event::{EdgeBatch, EdgeId, NodeId, Op};
+use crate::event::{EdgeBatch, EdgeId, NodeId};
 use layout::BLOCK_UNITS_MAX;
 use lists::Lists;
 use slots::TableFull;
@@ -118,7 +118,7 @@ impl GraphMirror {
         let mut patch = GraphPatch::default();
         let mut plan = std::mem::take(&mut self.plan);
         plan.arrange(batch, 0..batch.len(), ShardMap::new(1));
-        let result = if batch.op.iter().any(|op| matches!(op, Op::DeleteEdge | Op::DeleteNode)) {
+        let result = if batch.has_deletions() {
             self.rewrite_changed(store, &plan, &mut patch)
         } else {
             self.add_all(store, batch, &plan, &mut patch)

@@ -106,7 +106,7 @@ fn learned() -> Gated {
     let mut gated = Gated::new();
     for _ in 0..60 {
         let verdict = gated.windows(1)[0];
-        let Figures { candidate, published, kept, .. } = gated.last().figures;
+        let Figures { candidate, published, kept, .. } = gated.last().figures.unwrap();
         let all = [Some(candidate), published, kept].into_iter().all(|ap| ap > Some(0.85));
         if all && verdict == Verdict::Promoted {
             return gated;
@@ -141,7 +141,8 @@ fn a_damaged_candidate_is_held_back() {
     let (status, last) = (gated.status(), gated.last());
     assert_eq!((status.promoted, status.held, status.last), (0, 2, Some(last)));
     assert_eq!((last.published, last.position), (Some(served.version), gated.learner.learned.0));
-    assert!(last.figures.published.unwrap() > last.figures.candidate + 0.05, "{last:?}");
+    let figures = last.figures.unwrap();
+    assert!(figures.published.unwrap() > figures.candidate + 0.05, "{last:?}");
     let counted = gated.rig.shared.metrics.gate.decisions.with_label_values(&["held"]).get();
     assert_eq!(counted, 2);
 }

@@ -1,0 +1,100 @@
+//! The folder of snapshots: which of them a start uses, and which are of no use any more.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+use crate::appender::snapshot::{self, SnapshotHead, UNFINISHED_SUFFIX};
+use crate::config::Config;
+use crate::event::{ClockRules, EdgeId};
+use crate::graph::RetentionBounds;
+use crate::log::LogReaders;
+use crate::serving::Stores;
+
+/// The folder of snapshots of a data directory.
+pub(super) fn dir(config: &Config) -> PathBuf {
+    config.data.dir.join("snapshots")
+}
+
+/// The positions of the snapshots in `dir`, latest first. Removes what a crash left unfinished.
+pub(super) fn positions(dir: &Path) -> Result<Vec<EdgeId>> {
+    let unreadable = || format!("cannot read the folder {}", dir.display());
+    for entry in std::fs::read_dir(dir).with_context(unreadable)? {
+        let path = entry.with_context(unreadable)?.path();
+        if path.to_str().is_some_and(|name| name.ends_with(UNFINISHED_SUFFIX)) {
+            remove(&path);
+        }
+    }
+    let mut positions = snapshot::positions(dir).with_context(unreadable)?;
+    positions.reverse();
+    Ok(positions)
+}
+
+/// Removes a snapshot; where that fails, the log says so.
+pub(super) fn remove(folder: &Path) {
+    if let Err(error) = std::fs::remove_dir_all(folder) {
+        tracing::warn!(path = %folder.display(), %error, "an old snapshot cannot be removed");
+    }
+}
+
+/// The newest intact snapshot in `dir` that a start can use: it is of this log and of these settings, and nothing was
+/// released before it was written that is not released for a learner that keeps `kept`. Others are named in the log;
+/// damaged ones, and those of another log, are removed.
+///
+/// # Errors
+/// When the folder cannot be read.
+pub(super) fn newest(
+    dir: &Path,
+    log: &LogReaders,
+    stores: &Stores,
+    kept: RetentionBounds,
+) -> Result<Option<SnapshotHead>> {
+    let rules = stores.graph.clock_rules();
+    for position in positions(dir)? {
+        let path = dir.join(snapshot::name(position));
+        let unusable = |why: &str| tracing::warn!(path = %path.display(), "the snapshot is not used: {why}");
+        let head = match snapshot::open(&path, rules) {
+            Ok(head) => head,
+            Err(error) => {
+                tracing::error!(%error, "the snapshot is skipped and removed");
+                remove(&path);
+                continue;
+            }
+        };
+        let is_of_log =
+            position <= log.durable_end() && log.history(position).is_ok_and(|found| found == head.history);
+        if !is_of_log {
+            unusable("it is of another history of the log; it is removed");
+            remove(&path);
+        } else if let Some(why) = misfit(&head, rules, (stores, log.first() == EdgeId(0)), kept) {
+            unusable(why);
+        } else if let Err(error) = head.verify() {
+            tracing::error!(%error, "the snapshot is skipped and removed");
+            remove(&path);
+        } else {
+            return Ok(Some(head));
+        }
+    }
+    Ok(None)
+}
+
+/// Why a snapshot of this log cannot be used.
+fn misfit(
+    head: &SnapshotHead,
+    rules: ClockRules,
+    (stores, is_whole): (&Stores, bool),
+    kept: RetentionBounds,
+) -> Option<&'static str> {
+    let capture = &head.capture;
+    let released = (capture.released.since, capture.released.first);
+    if capture.not_after != rules.not_after && is_whole {
+        // Exact where all of the log is there; where not, the snapshot's clocks are corrected.
+        Some("the clock was corrected since")
+    } else if !head.fits(stores) {
+        Some("it has rows of other dimensions: [model] or [stream] were changed")
+    } else if released.0 > kept.since || released.1 > kept.first {
+        Some("edges were released that the checkpoint needs: it is older than the snapshot")
+    } else {
+        None
+    }
+}
