@@ -2,12 +2,12 @@
 //! measured on events the model has not seen), train on it, update node memory, publish. Readers and the loop never
 //! wait for each other. Readers see node memory after every batch, and weights that have passed the [`gate`].
 //!
-//! Events from before the learning began, with nothing learned, are history. History is trained on, however long that
-//! takes, unless the settings leave it out: a model is to learn from the past it is given. All later events are live,
-//! also those that a restart or an outage left behind. When the learner lags behind live events by more than a set number or time, it
-//! skips their gradient steps, never memory updates, and reports how many events it skipped; replays of old events are
-//! skipped first. A step whose loss is not finite is skipped the same way. A batch whose rows cannot be read waits
-//! until they can.
+//! Events from before the learning began, with nothing learned, are history. History is trained on, however long
+//! that takes, unless the settings leave it out: a model is to learn from the past it is given. All later events
+//! are live, also those that a restart or an outage left behind. When the learner lags behind live events by more
+//! than a set number or time, it skips their gradient steps, never memory updates, and reports how many events it
+//! skipped; replays of old events are skipped first. A step whose loss is not finite is skipped the same way. A
+//! batch whose rows cannot be read waits until they can.
 //!
 //! The destinations for negatives, rows of nodes and the EdgeBank baseline are functions of the log up to the cursor.
 //! They are in the checkpoint all the same, so that a start need not read the log up to there; where the settings ask
