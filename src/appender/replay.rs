@@ -42,8 +42,8 @@ pub fn replay(
     let mut gathered = EdgeBatch::default();
     loop {
         let frame = reader.next_frame()?;
-        let is_apart =
-            |frame: &Frame| frame.batch.has_deletions() || gathered.len() + frame.batch.len() > GATHERED_MAX;
+        let deletes = frame.as_ref().is_some_and(|frame| frame.batch.has_deletions());
+        let is_apart = |frame: &Frame| deletes || gathered.len() + frame.batch.len() > GATHERED_MAX;
         if frame.as_ref().is_none_or(is_apart) {
             if !gathered.is_empty() {
                 index.stores.graph.apply(&gathered)?;
@@ -61,7 +61,7 @@ pub fn replay(
             let edges = records.filter(|&(op, edge, _)| op == Op::Edge && edge < learned);
             edges.for_each(|(_, edge, time)| clock.observe(edge, time));
         }
-        if batch.has_deletions() {
+        if deletes {
             index.absorb(&frame)?;
         } else {
             index.absorb_all_but_edges(&frame, &mut gathered);

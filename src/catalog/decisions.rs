@@ -9,7 +9,7 @@ use super::{Catalog, CatalogError};
 const KEPT: i64 = 100_000;
 
 /// One decision.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct DecisionRow {
     /// One past the last log record that was learned.
     pub position: u64,

@@ -186,12 +186,14 @@ impl Checkpoints {
         })
     }
 
-    /// Records an operator's decision.
+    /// Records an operator's decision. Returns its row.
     ///
     /// # Errors
     /// When the catalog refuses.
-    pub fn record_decision(&self, row: &DecisionRow) -> Result<()> {
-        Ok(self.catalog.lock().add_decision(row)?)
+    pub fn record_decision(&self, decision: &Decision) -> Result<DecisionRow> {
+        let row = decision_row(decision, SystemTime::now());
+        self.catalog.lock().add_decision(&row)?;
+        Ok(row)
     }
 
     fn rows(&self) -> Result<Vec<CheckpointRow>> {

@@ -43,15 +43,11 @@ impl Operating {
         }
     }
 
-    /// Has the learner carry out an operation.
-    fn operate(&self, operation: Operation, limit: Duration) -> Result<Operated, OperatorError> {
-        self.is_running()?;
-        self.learner.operations.wait(operation, limit).map_err(refused)
-    }
-
     /// Has the learner publish other weights; it records the decision.
     fn decide(&self, operation: Operation, limit: Duration) -> Result<ModelResponse, OperatorError> {
-        let Operated { position, served, published, candidate } = self.operate(operation, limit)?;
+        self.is_running()?;
+        let operated = self.learner.operations.wait(operation, limit)?;
+        let Operated { position, served, published, candidate } = operated;
         Ok(ModelResponse {
             model_version: served,
             replaced_version: published,
@@ -61,10 +57,12 @@ impl Operating {
     }
 }
 
-fn refused(error: OperationError) -> OperatorError {
-    match error {
-        OperationError::Refused(why) => OperatorError::Invalid(why),
-        OperationError::Failed(why) => OperatorError::Failed(why),
+impl From<OperationError> for OperatorError {
+    fn from(error: OperationError) -> Self {
+        match error {
+            OperationError::Refused(why) => Self::Invalid(why),
+            OperationError::Failed(why) => Self::Failed(why),
+        }
     }
 }
 
@@ -122,7 +120,7 @@ impl Decisions for Operating {
             // Under the lock, so that the learner gets requests in the order in which the catalog did.
             (pause, self.learner.operations.submit(Operation::Train(!paused)))
         };
-        done.and_then(|done| self.learner.operations.response(&done, CHANGE_LIMIT)).map_err(refused)?;
+        self.learner.operations.response(&done?, CHANGE_LIMIT)?;
         Ok(TrainingResponse {
             paused,
             since_unix_ms: pause.as_ref().map(|pause| pause.since_unix_ms),

@@ -19,7 +19,7 @@ use crate::catalog::DecisionRow;
 use crate::config::Config;
 use crate::device::Device;
 use crate::learner::checkpoint::{self, Checkpoint, CheckpointHead};
-use crate::learner::{Gate, Learned, NO_GATE, Verdict};
+use crate::learner::{Decision, Gate, Learned, NO_GATE, Verdict};
 use crate::log::LogReaders;
 use crate::model::Weights;
 
@@ -99,24 +99,15 @@ fn decide(
     };
     let mut head = newest.file.head;
     let mut learned = open(config, &store, newest)?;
-    let version = |weights: Option<&Weights>| weights.map(|weights| weights.version);
-    let before = |of: fn(&Gate) -> Option<&Weights>| version(learned.gate.as_ref().and_then(of));
-    let (published, kept) = (before(Gate::published), before(Gate::kept));
+    let versions = |learned: &Learned| learned.gate.as_ref().map(Gate::versions).unwrap_or_default();
+    let (published, kept) = versions(&learned);
     change(&mut learned, &|| older_versions(config, &store, &log))?;
-    let served = version(learned.gate.as_ref().and_then(Gate::published)).unwrap_or_default();
+    let served = versions(&learned).0.unwrap_or_default();
     head.model_version = served;
     checkpoints.replace(head, |sink| learned.save(sink))?;
-    let row = DecisionRow {
-        position: head.position.0,
-        verdict: verdict.name().to_owned(),
-        candidate: if verdict == Verdict::Promoted { served } else { learned.trainer.steps() },
-        published,
-        kept,
-        created_unix_ms: unix_ms(),
-        ..DecisionRow::default()
-    };
-    checkpoints.record_decision(&row)?;
-    Ok(row)
+    let candidate = if verdict == Verdict::Promoted { served } else { learned.trainer.steps() };
+    let position = head.position.0;
+    checkpoints.record_decision(&Decision { verdict, figures: None, candidate, published, kept, position })
 }
 
 /// The data directory of a stopped daemon.

@@ -16,18 +16,15 @@ pub(super) fn dir(config: &Config) -> PathBuf {
     config.data.dir.join("snapshots")
 }
 
-/// The positions of the snapshots in `dir`, latest first. Removes what a crash left unfinished.
-pub(super) fn positions(dir: &Path) -> Result<Vec<EdgeId>> {
-    let unreadable = || format!("cannot read the folder {}", dir.display());
-    for entry in std::fs::read_dir(dir).with_context(unreadable)? {
-        let path = entry.with_context(unreadable)?.path();
+/// Removes what a crash left unfinished.
+fn remove_unfinished(dir: &Path) -> std::io::Result<()> {
+    for entry in std::fs::read_dir(dir)? {
+        let path = entry?.path();
         if path.to_str().is_some_and(|name| name.ends_with(UNFINISHED_SUFFIX)) {
             remove(&path);
         }
     }
-    let mut positions = snapshot::positions(dir).with_context(unreadable)?;
-    positions.reverse();
-    Ok(positions)
+    Ok(())
 }
 
 /// Removes a snapshot; where that fails, the log says so.
@@ -39,7 +36,7 @@ pub(super) fn remove(folder: &Path) {
 
 /// The newest intact snapshot in `dir` that a start can use: it is of this log and of these settings, and nothing was
 /// released before it was written that is not released for a learner that keeps `kept`. Others are named in the log;
-/// damaged ones, and those of another log, are removed.
+/// damaged ones, those of another log, and unfinished ones are removed.
 ///
 /// # Errors
 /// When the folder cannot be read.
@@ -50,7 +47,9 @@ pub(super) fn newest(
     kept: RetentionBounds,
 ) -> Result<Option<SnapshotHead>> {
     let rules = stores.graph.clock_rules();
-    for position in positions(dir)? {
+    let unreadable = || format!("cannot read the folder {}", dir.display());
+    remove_unfinished(dir).with_context(unreadable)?;
+    for position in snapshot::positions(dir).with_context(unreadable)?.into_iter().rev() {
         let path = dir.join(snapshot::name(position));
         let unusable = |why: &str| tracing::warn!(path = %path.display(), "the snapshot is not used: {why}");
         let head = match snapshot::open(&path, rules) {

@@ -22,7 +22,7 @@ use anyhow::{Context, Result, anyhow, ensure};
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 use parking_lot::Mutex;
 
-use super::snapshot_files::{dir, positions, remove};
+use super::snapshot_files::{dir, remove};
 use super::{Parts, Store, Supervisor, unix_ms};
 use crate::api::OperatorError;
 use crate::appender::AppenderStatus;
@@ -289,7 +289,7 @@ impl Writer {
         self.known.drain(..surplus);
         // What is not known was of no use at the start, and is not needed once there are enough others.
         let is_old = |position: &EdgeId| self.known.len() >= self.keep && !self.known.contains(position);
-        let old = positions(&self.dir).unwrap_or_default().into_iter().filter(is_old);
+        let old = snapshot::positions(&self.dir).unwrap_or_default().into_iter().filter(is_old);
         old.for_each(|position| remove(&self.dir.join(snapshot::name(position))));
     }
 

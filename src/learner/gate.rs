@@ -144,6 +144,13 @@ impl Gate {
         self.kept.as_ref()
     }
 
+    /// Numbers of the published and the previous version.
+    #[must_use]
+    pub fn versions(&self) -> (Option<u64>, Option<u64>) {
+        let version = |weights: &Option<Weights>| weights.as_ref().map(|weights| weights.version);
+        (version(&self.published), version(&self.kept))
+    }
+
     /// Average precision of the published and the previous version on a batch that is prepared for the trainer's next
     /// step; `None` if it is not evaluated.
     ///

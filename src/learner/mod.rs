@@ -183,7 +183,7 @@ impl Learner {
         learner.on_gpu(Self::publish_weights)?;
         learner.shared.progress.set_learned(position);
         let (bytes, version, trains) = (learner.bytes(), learner.version, learner.options.train);
-        let kept = learner.gate.as_ref().and_then(Gate::kept).map(|kept| kept.version);
+        let (_, kept) = learner.gate.as_ref().map(Gate::versions).unwrap_or_default();
         learner.shared.status.update(|report| {
             report.bytes = bytes;
             report.position = position;

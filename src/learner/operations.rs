@@ -4,7 +4,7 @@
 
 use thiserror::Error;
 
-use super::{Decision, LearnBatch, Learner, NO_GATE, Verdict};
+use super::{Decision, Gate, LearnBatch, Learner, NO_GATE, Verdict};
 use crate::event::EdgeId;
 use crate::model::Weights;
 
@@ -68,10 +68,7 @@ impl Learner {
         batch: &LearnBatch,
         pulse: &dyn Fn(),
     ) -> Result<Operated, OperationError> {
-        let version = |weights: Option<&Weights>| weights.map(|weights| weights.version);
-        let gate = self.gate.as_ref();
-        let (published, kept) =
-            (version(gate.and_then(|gate| gate.published())), version(gate.and_then(|gate| gate.kept())));
+        let before = self.gate.as_ref().map(Gate::versions).unwrap_or_default();
         let verdict = match operation {
             Operation::Promote(version) => {
                 self.promote_by_hand(version)?;
@@ -88,10 +85,10 @@ impl Learner {
             }
         };
         if let Some(verdict) = verdict {
-            self.publish_decision(verdict, (published, kept), batch, pulse)?;
+            self.publish_decision(verdict, before, batch, pulse)?;
         }
         let (served, candidate) = (self.version, self.trainer.steps());
-        Ok(Operated { position: self.learned, served, published, candidate })
+        Ok(Operated { position: self.learned, served, published: before.0, candidate })
     }
 
     fn promote_by_hand(&mut self, version: Option<u64>) -> Result<(), OperationError> {
@@ -151,8 +148,7 @@ impl Learner {
     ) -> Result<(), OperationError> {
         let unpublished = |error| OperationError::Failed(format!("nothing was published: {error}"));
         self.on_gpu(Self::publish_weights).map_err(unpublished)?;
-        let (version, kept) = (self.version, self.gate.as_ref().and_then(|gate| gate.kept()));
-        let kept = kept.map(|kept| kept.version);
+        let (version, (_, kept)) = (self.version, self.gate.as_ref().map(Gate::versions).unwrap_or_default());
         self.shared.status.update(|report| {
             report.model_version = version;
             report.gate.kept = kept;

@@ -112,13 +112,13 @@ impl Learner {
         figures: Figures,
     ) -> Result<(), TrainError> {
         let Some(gate) = &mut self.gate else { return Ok(()) };
-        let version = |weights: Option<&Weights>| weights.map(|weights| weights.version);
+        let (published, kept) = gate.versions();
         let decision = Decision {
             verdict,
             figures: Some(figures),
             candidate: self.trainer.steps(),
-            published: version(gate.published()),
-            kept: version(gate.kept()),
+            published,
+            kept,
             position: batch.end.0,
         };
         match verdict {
@@ -165,7 +165,7 @@ impl Learner {
                 tracing::info!(position, candidate, ?published, previous = ?kept, ?figures, "gate: {name}")
             }
         }
-        let kept = self.gate.as_ref().and_then(Gate::kept).map(|kept| kept.version);
+        let (_, kept) = self.gate.as_ref().map(Gate::versions).unwrap_or_default();
         self.shared.status.update(|report| {
             *report.gate.count(verdict) += 1;
             report.gate.kept = kept;

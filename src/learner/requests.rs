@@ -7,9 +7,6 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, Sender, bounded};
 use parking_lot::Mutex;
 
-/// The outcome of a request.
-type Outcome<T, E> = Result<T, E>;
-
 /// The requests `Q` that wait for a loop; it responds with a `T`, or why there is none.
 #[derive(Debug)]
 pub struct Requests<Q, T, E> {
@@ -26,11 +23,11 @@ struct Waiting<Q, T, E> {
 
 /// Where the response to a request goes.
 #[derive(Debug)]
-pub struct Reply<T, E>(Sender<Outcome<T, E>>);
+pub struct Reply<T, E>(Sender<Result<T, E>>);
 
 impl<T, E> Reply<T, E> {
     /// Responds.
-    pub fn send(self, outcome: Outcome<T, E>) {
+    pub fn send(self, outcome: Result<T, E>) {
         // A requester that gave up has dropped its receiver.
         let _ = self.0.try_send(outcome);
     }
@@ -48,7 +45,7 @@ impl<Q, T, E: From<String>> Requests<Q, T, E> {
     ///
     /// # Errors
     /// When the loop has ended, or too many wait already.
-    pub fn submit(&self, request: Q) -> Result<Receiver<Outcome<T, E>>, E> {
+    pub fn submit(&self, request: Q) -> Result<Receiver<Result<T, E>>, E> {
         let mut waiting = self.waiting.lock();
         if waiting.is_closed {
             return Err(self.ended());
@@ -65,7 +62,7 @@ impl<Q, T, E: From<String>> Requests<Q, T, E> {
     ///
     /// # Errors
     /// As [`submit`](Self::submit), why it was not done, or that it was not within `limit`.
-    pub fn wait(&self, request: Q, limit: Duration) -> Outcome<T, E> {
+    pub fn wait(&self, request: Q, limit: Duration) -> Result<T, E> {
         self.response(&self.submit(request)?, limit)
     }
 
@@ -73,7 +70,7 @@ impl<Q, T, E: From<String>> Requests<Q, T, E> {
     ///
     /// # Errors
     /// Why it was not done, or that it was not within `limit`.
-    pub fn response(&self, outcome: &Receiver<Outcome<T, E>>, limit: Duration) -> Outcome<T, E> {
+    pub fn response(&self, outcome: &Receiver<Result<T, E>>, limit: Duration) -> Result<T, E> {
         outcome.recv_timeout(limit).unwrap_or_else(|error| {
             let seconds = limit.as_secs();
             Err(if error.is_timeout() {
