@@ -99,6 +99,8 @@ group! {
         "Events rejected by the rules of the stream, by reason.";
     dead_letters: IntCounterVec ["source"] = "ingest_dead_letters_total"
         "Rejected events written to the dead-letter topic or file.";
+    reconnects: IntCounterVec ["source"] = "ingest_reconnects_total"
+        "Times a source began with a new Kafka client because no broker was connected for 30 seconds.";
     late_events: IntCounterVec ["action"] = "ingest_late_events_total"
         "Events older than the allowed lateness, by the action of the policy: accept, drop or dead_letter.";
     lag_records: IntGaugeVec ["source", "partition"] = "ingest_lag_records"

@@ -532,6 +532,7 @@ mod tests {
         });
         wait_until(|| begun.lock().len() == 2).await;
         gone.abort();
+        assert!(gone.await.unwrap_err().is_cancelled());
         drop(step);
         wait_until(|| room.available_permits() == 1).await;
         assert_eq!(begun.lock().len(), 2, "no further piece is begun");

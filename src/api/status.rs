@@ -89,6 +89,9 @@ pub struct SourceReport {
     /// Since when, milliseconds since the Unix epoch, if an operator paused it.
     #[schema(required = true)]
     pub paused_since_unix_ms: Option<i64>,
+    /// Times it began with a new client because the old one found no broker.
+    #[serde(skip)]
+    pub reconnects: u64,
     /// Events rejected, by reason.
     #[serde(skip)]
     pub rejected_by_reason: Vec<(&'static str, u64)>,

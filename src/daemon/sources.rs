@@ -358,6 +358,7 @@ fn report(name: &str, state: &'static str, detail: String, stats: &IngestStats) 
         lag_records: BTreeMap::new(),
         paused_by: None,
         paused_since_unix_ms: None,
+        reconnects: counts.reconnects,
         rejected_by_reason: counts.rejected,
     }
 }

@@ -125,6 +125,7 @@ pub struct IngestStats {
     tombstones_ignored: AtomicU64,
     dead_letters: AtomicU64,
     pauses: AtomicU64,
+    reconnects: AtomicU64,
     rejected: [AtomicU64; Reason::ALL.len()],
 }
 
@@ -171,6 +172,11 @@ impl IngestStats {
         self.pauses.fetch_add(1, Relaxed);
     }
 
+    /// Counts a new client in place of one that found no broker.
+    pub fn count_reconnect(&self) {
+        self.reconnects.fetch_add(1, Relaxed);
+    }
+
     /// Counts a refused event by its reason.
     pub fn count_rejected(&self, reason: Reason) {
         // The enum's discriminants are the array's indices.
@@ -193,6 +199,7 @@ impl IngestStats {
             tombstones_ignored: self.tombstones_ignored.load(Relaxed),
             dead_letters: self.dead_letters.load(Relaxed),
             pauses: self.pauses.load(Relaxed),
+            reconnects: self.reconnects.load(Relaxed),
             rejected: Reason::ALL
                 .iter()
                 .zip(&self.rejected)
@@ -225,6 +232,8 @@ pub struct IngestSnapshot {
     pub dead_letters: u64,
     /// Times the source paused because the queue to the log was full.
     pub pauses: u64,
+    /// Times the source began with a new client because the old one found no broker.
+    pub reconnects: u64,
     /// Refused events by reason; every reason is listed.
     pub rejected: Vec<(&'static str, u64)>,
 }

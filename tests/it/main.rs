@@ -37,6 +37,7 @@ mod graph_units;
 mod hostile;
 mod kafka_daemon;
 mod kafka_ingest;
+mod kafka_reconnect;
 mod kafka_topic;
 mod kernels_compile;
 mod kernels_host;

@@ -151,7 +151,7 @@ impl DeadLetters {
             return None;
         }
         // Who had the turn before may have found that the topic cannot be reached.
-        let turn = topic.turn(TURN_WAIT).filter(|_| !rests())?;
+        let mut turn = topic.turn(TURN_WAIT).filter(|_| !rests())?;
         let delivered = turn.deliver(letters);
         if delivered.is_err() {
             *self.topic_rests_until.lock() = Some(Instant::now() + TOPIC_REST);

@@ -1,13 +1,16 @@
 //! Dead letters as Kafka messages: the original key and bytes, the original headers, and headers
 //! `evergraph.*` with the reason and the origin. Letters that a message cannot hold are returned, so that they
 //! can be kept elsewhere; that is no fault of the topic.
+//!
+//! A delivery that fails ends with its client: one of librdkafka may have lost its list of brokers, and
+//! then it never connects again (librdkafka issue 5301).
 
 use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 use rdkafka::ClientContext;
 use rdkafka::config::RDKafkaLogLevel;
-use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+use rdkafka::error::{KafkaError, KafkaResult, RDKafkaErrorCode};
 use rdkafka::message::{Header, OwnedHeaders};
 use rdkafka::producer::{BaseProducer, BaseRecord, DeliveryResult, Producer, ProducerContext};
 
@@ -92,15 +95,7 @@ fn is_too_large(error: &KafkaError) -> bool {
 
 impl TopicSink {
     pub(super) fn open(options: DeadLetterTopicOptions) -> Result<Self, DeadLetterError> {
-        let mut config = options.client.config(&[]);
-        config
-            .set("enable.idempotence", "true")
-            .set("linger.ms", "5")
-            .set("compression.type", "zstd")
-            .set("message.timeout.ms", options.timeout.as_millis().max(100).to_string())
-            .set("request.timeout.ms", options.timeout.as_millis().clamp(50, 5000).to_string());
-        let producer = config
-            .create_with_context(Outcomes::default())
+        let producer = connect(&options)
             .map_err(|e| DeadLetterError::Topic { topic: options.topic.clone(), detail: e.to_string() })?;
         Ok(Self { options, producer: Mutex::new(producer) })
     }
@@ -111,10 +106,32 @@ impl TopicSink {
     }
 }
 
+fn connect(options: &DeadLetterTopicOptions) -> KafkaResult<BaseProducer<Outcomes>> {
+    let mut config = options.client.config(&[]);
+    config
+        .set("enable.idempotence", "true")
+        .set("linger.ms", "5")
+        .set("compression.type", "zstd")
+        .set("message.timeout.ms", options.timeout.as_millis().max(100).to_string())
+        .set("request.timeout.ms", options.timeout.as_millis().clamp(50, 5000).to_string());
+    config.create_with_context(Outcomes::default())
+}
+
 impl Turn<'_> {
     /// Sends the letters and waits until the broker has acknowledged every one; returns the indices of
-    /// those that are too large for a message.
-    pub(super) fn deliver(&self, letters: &[DeadLetter]) -> Result<Vec<usize>, DeadLetterError> {
+    /// those that are too large for a message. After a failure the next delivery has a new client.
+    pub(super) fn deliver(&mut self, letters: &[DeadLetter]) -> Result<Vec<usize>, DeadLetterError> {
+        let delivered = self.send_all(letters);
+        if delivered.is_err() {
+            match connect(self.options) {
+                Ok(producer) => *self.producer = producer,
+                Err(error) => tracing::debug!(%error, "the dead-letter producer stays"),
+            }
+        }
+        delivered
+    }
+
+    fn send_all(&self, letters: &[DeadLetter]) -> Result<Vec<usize>, DeadLetterError> {
         let fail = |detail| DeadLetterError::Topic { topic: self.options.topic.clone(), detail };
         let outcomes = &self.producer.context().0;
         let number = outcomes.lock().number.wrapping_add(1);

@@ -15,6 +15,8 @@ use rdkafka::{ClientContext, Offset, TopicPartitionList};
 
 use super::fault::{KafkaFault, is_about_another_topic};
 use super::options::{DataLossPolicy, KafkaSourceOptions};
+use super::outage::Outage;
+use super::preflight::config_fault;
 use super::status::Shared;
 use crate::event::PositionLookup;
 
@@ -61,6 +63,10 @@ pub(super) struct SourceContext {
     pub topic_changed: AtomicBool,
     /// Whether the group may not be used, so that a commit of offsets would wait for ever.
     pub group_denied: AtomicBool,
+    /// How long no broker has been connected.
+    pub outage: Outage,
+    /// Whether another client reads in the place of this one, so that it has nothing more to report.
+    is_retired: AtomicBool,
 }
 
 impl SourceContext {
@@ -80,7 +86,29 @@ impl SourceContext {
             partitions_seen: AtomicUsize::new(0),
             topic_changed: AtomicBool::new(false),
             group_denied: AtomicBool::new(false),
+            outage: Outage::none(),
+            is_retired: AtomicBool::new(false),
         }
+    }
+
+    /// A client that knows nothing yet.
+    ///
+    /// # Errors
+    /// When an option or property is not valid.
+    pub fn connect(self) -> Result<BaseConsumer<Self>, KafkaFault> {
+        self.options.source_config()?.create_with_context(self).map_err(|e| config_fault(&e))
+    }
+
+    /// Another client for the same topic, and from now on silence about this one.
+    ///
+    /// # Errors
+    /// When an option or property is not valid any more, as with a file of certificates that is gone.
+    pub fn connect_again(&self) -> Result<BaseConsumer<Self>, KafkaFault> {
+        let (positions, shared) = (Arc::clone(&self.positions), Arc::clone(&self.shared));
+        let client =
+            Self::new(self.options.clone(), Arc::clone(&self.source), positions, shared).connect()?;
+        self.is_retired.store(true, Relaxed);
+        Ok(client)
     }
 
     /// Where reading of a partition starts: the log's position if the broker still has it, the oldest message where the
@@ -199,6 +227,9 @@ impl ClientContext for SourceContext {
     fn error(&self, error: KafkaError, reason: &str) {
         let Some(code) = error.rdkafka_error_code() else { return };
         tracing::debug!(target: "librdkafka", ?code, reason, "error event");
+        if self.is_retired.load(Relaxed) {
+            return;
+        }
         let options = &self.options;
         let named = KafkaFault::from_code(code, reason, &options.topic, &options.group);
         match code {
@@ -225,6 +256,10 @@ impl ClientContext for SourceContext {
     }
 
     fn stats(&self, statistics: Statistics) {
+        if self.is_retired.load(Relaxed) {
+            return;
+        }
+        self.outage.note(statistics.ts, statistics.brokers.values().any(|b| b.state == "UP"));
         let up = statistics.brokers.values().filter(|b| b.nodeid >= 0 && b.state == "UP");
         if let Some(age) = up.map(|b| b.stateage).min() {
             self.shared.broker_up(Duration::from_micros(u64::try_from(age).unwrap_or(0)));

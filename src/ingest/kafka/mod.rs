@@ -10,9 +10,10 @@
 //!
 //! The source has a thread of its own (`worker`), librdkafka's callbacks leave notes for it (`context`),
 //! and everyone may see how it stands (`status`). A broker that is away, a missing topic or bad
-//! credentials degrade the source and are named ([`KafkaFault`]); it recovers by itself. It ends only when
-//! going on would lose or falsify data: the position is one that the broker does not have, or has for another message
-//! (`identity`). While an operator holds it ([`Holds`]) it reads nothing. Knows nothing of how the log stores events.
+//! credentials degrade the source and are named ([`KafkaFault`]); it recovers by itself, after a long `outage` with a
+//! new client. It ends only when going on would lose or falsify data: the position is one that the broker does not
+//! have, or has for another message (`identity`). While an operator holds it ([`Holds`]) it reads nothing. Knows
+//! nothing of how the log stores events.
 
 mod context;
 mod fault;
@@ -20,6 +21,7 @@ mod identity;
 mod letter;
 mod options;
 mod origin;
+mod outage;
 mod partition;
 mod preflight;
 mod status;
@@ -31,7 +33,6 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender};
 use parking_lot::Mutex;
-use rdkafka::consumer::BaseConsumer;
 
 pub use fault::KafkaFault;
 pub use options::{ClusterMemory, DataLossPolicy, KafkaClientOptions, KafkaSourceOptions};
@@ -60,11 +61,9 @@ impl KafkaSource {
         let shared = Arc::new(status::Shared::default());
         let stats = Arc::new(IngestStats::default());
         let name: Arc<str> = options.source_name().into();
-        let config = options.source_config()?;
         let (positions, status) = (Arc::clone(&wiring.positions), Arc::clone(&shared));
-        let context = context::SourceContext::new(options, Arc::clone(&name), positions, status);
-        let consumer: BaseConsumer<_> =
-            config.create_with_context(context).map_err(|e| preflight::config_fault(&e))?;
+        let consumer =
+            context::SourceContext::new(options, Arc::clone(&name), positions, status).connect()?;
         let (alive, ended) = crossbeam_channel::bounded(0);
         let holds = Arc::clone(&wiring.holds);
         let worker = worker::Worker::new(consumer, wiring, Arc::clone(&stats));

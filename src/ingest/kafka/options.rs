@@ -144,6 +144,8 @@ pub struct KafkaSourceOptions {
     pub prefetch_kbytes: u32,
     /// A batch that the log refused, or whose dead letters could not be kept, is tried again after so long.
     pub retry_wait: Duration,
+    /// After so long without a connection to any broker, the source begins with a new client.
+    pub outage_max: Duration,
     /// What to do when offsets are gone by retention.
     pub data_loss: DataLossPolicy,
     /// Bounds of one event.
@@ -166,6 +168,7 @@ impl KafkaSourceOptions {
             batch_max_bytes: 16 << 20,
             prefetch_kbytes: 16_384,
             retry_wait: Duration::from_secs(1),
+            outage_max: Duration::from_secs(30),
             data_loss: DataLossPolicy::Fail,
             decode: DecodeOptions::default(),
             clusters: ClusterMemory::default(),

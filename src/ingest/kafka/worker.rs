@@ -1,14 +1,16 @@
 //! The source's thread: polls, gathers per partition, delivers dead letters, submits batches, receives
 //! outcomes. It never stops polling for long, because faults arrive there, too: when the queue to the
 //! log is full it waits a moment, then pauses every partition and polls on. `poll` takes messages, `start` finds out
-//! what is read, and from where.
+//! what is read, and from where, `reconnect` begins with a new client.
 
 mod poll;
+mod reconnect;
 mod start;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, TrySendError};
@@ -63,6 +65,8 @@ pub(super) struct Worker {
     committed_at: Instant,
     fault_shown: bool,
     ends: Ends,
+    /// Closes the client before this one.
+    closing: Option<JoinHandle<()>>,
 }
 
 impl Worker {
@@ -95,6 +99,7 @@ impl Worker {
             committed_at: Instant::now(),
             fault_shown: true,
             ends: Ends::default(),
+            closing: None,
         }
     }
 
@@ -110,6 +115,7 @@ impl Worker {
 
     fn read(&mut self) -> Result<(), KafkaFault> {
         while !self.shared.stop.load(Relaxed) {
+            self.reconnect_if_lost();
             self.take_up_partitions()?;
             self.take_outcomes()?;
             self.check_ranges()?;

@@ -45,6 +45,13 @@ fn a_process_that_gets_no_more_memory_ends_and_loses_nothing_acknowledged() {
     // In kibibytes: the allocator would else begin with a gibibyte of addresses, which takes long to fill.
     let start = start.env("MIMALLOC_ARENA_RESERVE", "16384");
     let mut process = start.ready();
+    let line = |i: usize| format!("{{\"src\":\"node {i:0>200}\",\"dst\":{i},\"ts\":{i}}}\n");
+    let send = |from: usize| {
+        let body: String = (from..from + PUSH).map(line).collect();
+        process.post("/v1/events", "application/x-ndjson", &body)
+    };
+    // The first starts threads, each with addresses of its own.
+    assert_eq!(send(0).unwrap().0, 200);
     let told = std::fs::read_to_string(format!("/proc/{}/status", process.pid())).unwrap();
     let kilobytes = |key: &str| -> u64 {
         let line = told.lines().find_map(|line| line.strip_prefix(key)).unwrap();
@@ -57,12 +64,10 @@ fn a_process_that_gets_no_more_memory_ends_and_loses_nothing_acknowledged() {
     if !limited.is_ok_and(|status| status.success()) {
         return crate::skip::skipped("memory cannot be bounded here: prlimit is missing or may not");
     }
-    let mut acknowledged = 0;
+    let mut acknowledged = PUSH;
     // Every event brings a node of its own with a long name, so that memory is taken without end.
     while acknowledged < 4_000_000 {
-        let line = |i: usize| format!("{{\"src\":\"node {i:0>200}\",\"dst\":{i},\"ts\":{i}}}\n");
-        let body: String = (acknowledged..acknowledged + PUSH).map(line).collect();
-        match process.post("/v1/events", "application/x-ndjson", &body) {
+        match send(acknowledged) {
             Ok((200, _)) => acknowledged += PUSH,
             Ok((status, said)) => panic!("{status}: {said}"),
             Err(_) => break,
@@ -71,7 +76,7 @@ fn a_process_that_gets_no_more_memory_ends_and_loses_nothing_acknowledged() {
     let status = process.ended();
     assert!(status.signal().is_some() || !status.success(), "it ends as one that failed: {status}");
     eprintln!("ended with {status} after {acknowledged} events");
-    assert!(acknowledged > 0);
+    assert!(acknowledged > PUSH);
     let process = start.ready();
     let stands_at = process.status()["log"]["durable_position"].as_u64().unwrap() as usize;
     assert!(
