@@ -7,6 +7,7 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clap::ValueEnum;
 use config::Environment;
@@ -126,7 +127,8 @@ IngestKafka {
     properties: property_map::Properties,
 });
 section!(/// `[log]`
-    Log { segment_bytes: u64, commit_events_max: usize, commit_bytes_max: usize, retention_bytes: u64 });
+    Log { segment_bytes: u64, commit_events_max: usize, commit_bytes_max: usize, retention_bytes: u64,
+        retention_seconds: u64 });
 section!(/// `[graph]`
     Graph { shards: usize, page_entries_max: usize, retention: i64 });
 section!(/// `[memory]`
@@ -293,6 +295,12 @@ impl Config {
     pub fn retention(&self) -> Option<Retention> {
         let age = self.graph.retention;
         (age > 0).then(|| Retention { age, lateness: self.stream.lateness().unwrap_or(0) })
+    }
+
+    /// How long a segment of the log is kept after its last write; `None` means for ever.
+    #[must_use]
+    pub fn log_age_kept(&self) -> Option<Duration> {
+        (self.log.retention_seconds > 0).then(|| Duration::from_secs(self.log.retention_seconds))
     }
 
     /// Reads all layers: the default, `file` if given, the environment, then `flags`

@@ -162,7 +162,8 @@ group! {
     /// The learning loop.
     TrainMetrics, TRAIN;
     steps: IntCounterVec ["mode"] = "train_steps_total"
-        "Steps of the learner; mode is train (a gradient step) or state_only (a state-only update).";
+        "Steps of the learner; mode is train (a gradient step), score (no gradient, while weights are not trained) or \
+         state_only (a state-only update).";
     events: IntCounter = "train_events_total" "Events the model was trained on.";
     skipped_events: IntCounter = "train_skipped_events_total"
         "Events with a state-only update: the learner lagged, or a gradient step was rejected.";
@@ -348,7 +349,7 @@ impl Metrics {
     /// Series whose labels are known beforehand start at 0, so that their first increase is a rate and
     /// not a gap.
     fn start_closed_lists(&self) {
-        for mode in ["train", "state_only"] {
+        for mode in ["train", "score", "state_only"] {
             self.train.steps.with_label_values(&[mode]);
         }
         for table in ["edgebank", "walk"] {

@@ -70,9 +70,12 @@ pub enum OperatorError {
     /// The request is invalid.
     #[error("{0}")]
     Invalid(String),
-    /// It cannot be done at this moment.
+    /// It cannot be done at this moment; nothing was changed.
     #[error("{0}")]
     Failed(String),
+    /// It may have been done, or was done and is not durable.
+    #[error("{0}")]
+    Unsettled(String),
 }
 
 impl From<String> for OperatorError {

@@ -106,6 +106,9 @@ pub enum ApiError {
         /// What happened.
         detail: String,
     },
+    /// An admin request may have been done, or was done and is not durable.
+    #[error("{0}")]
+    Unsettled(String),
     /// The work took too long.
     #[error("the request took longer than {seconds} s and was given up; its work may still complete")]
     WorkTimeout {
@@ -266,7 +269,9 @@ impl ApiError {
             Self::TooManyTransfers => (StatusCode::TOO_MANY_REQUESTS, ErrorType::TooManyTransfers, Some(1)),
             // Without Retry-After, and no status that gateways repeat a request after: it may have had its effect.
             Self::WorkTimeout { .. } => (StatusCode::GATEWAY_TIMEOUT, ErrorType::Timeout, None),
-            Self::OutcomeUnknown { .. } => (StatusCode::GATEWAY_TIMEOUT, ErrorType::OutcomeUnknown, None),
+            Self::OutcomeUnknown { .. } | Self::Unsettled(_) => {
+                (StatusCode::GATEWAY_TIMEOUT, ErrorType::OutcomeUnknown, None)
+            }
             Self::UnknownRoute { .. } => (StatusCode::NOT_FOUND, ErrorType::UnknownRoute, None),
             Self::Method { .. } => (StatusCode::METHOD_NOT_ALLOWED, ErrorType::MethodNotAllowed, None),
             Self::UnknownNode { .. } => (StatusCode::NOT_FOUND, ErrorType::UnknownNode, None),

@@ -129,8 +129,8 @@ pub trait Decisions: Send + Sync {
         (status = 413, description = "Too many bytes", body = ErrorBody),
         (status = 415, description = "No JSON", body = ErrorBody),
         (status = 422, description = "It is served already or is not at hand, or there is no gate", body = ErrorBody),
-        (status = 503, description = "Starting, stopping, or it could not be made durable", body = ErrorBody),
-        (status = 504, description = "It took too long and may still be done", body = ErrorBody),
+        (status = 503, description = "Starting or stopping; nothing was changed", body = ErrorBody),
+        (status = 504, description = "It may have been done, or is not durable", body = ErrorBody),
     )
 )]
 pub(super) async fn promote(
@@ -151,8 +151,8 @@ pub(super) async fn promote(
     responses(
         (status = 200, description = "It is served", body = ModelResponse),
         (status = 422, description = "There is no previous version, or no gate", body = ErrorBody),
-        (status = 503, description = "Starting, stopping, or it could not be made durable", body = ErrorBody),
-        (status = 504, description = "It took too long and may still be done", body = ErrorBody),
+        (status = 503, description = "Starting or stopping; nothing was changed", body = ErrorBody),
+        (status = 504, description = "It may have been done, or is not durable", body = ErrorBody),
     )
 )]
 pub(super) async fn roll_back(
@@ -197,6 +197,7 @@ pub(super) async fn training(
     post, path = "/v1/admin/snapshots", tag = "admin", operation_id = "create_snapshot",
     responses(
         (status = 200, description = "It is durable", body = SnapshotResponse),
+        (status = 422, description = "The log has no events yet", body = ErrorBody),
         (status = 503, description = "It could not be written, or not in time", body = ErrorBody),
         (status = 504, description = "It took too long and may still be written", body = ErrorBody),
     )

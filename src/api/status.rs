@@ -209,7 +209,7 @@ pub struct LearnerDocument {
     pub skipped_events: u64,
     /// Whether weights are trained: not where `learner.train` is false or an operator paused training.
     pub training: bool,
-    /// Whether the learner is at history: events from before it first began, which are always trained on.
+    /// Whether the learner is at history: events from before it first began.
     pub training_on_history: bool,
     /// What was in the log at the start and is not learned yet; null when it is.
     #[schema(required = true)]

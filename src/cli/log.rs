@@ -8,11 +8,11 @@ use serde_json::json;
 use ureq::http::Method;
 
 use super::client::DaemonArgs;
-use super::inspect::open_catalog;
 use super::{output, snapshot};
 use crate::appender::Index;
 use crate::feature::FeatureStore;
 use crate::graph::{GraphOptions, GraphStore};
+use crate::learner::checkpoint;
 use crate::log;
 
 /// `evergraph log`
@@ -107,7 +107,7 @@ fn erase_status(data: &Path, as_json: bool) -> Result<()> {
     let reader = log::read_only(&data.join("log"))?;
     let (first, end) = (reader.position().0, reader.durable_end().0);
     let snapshots: Vec<u64> = snapshot::all(data)?.iter().map(|position| position.0).collect();
-    let checkpoints: Vec<u64> = open_catalog(data)?.checkpoints()?.iter().map(|row| row.position).collect();
+    let checkpoints = checkpoints(data)?;
     let oldest = |positions: &[u64]| positions.iter().min().copied();
     let parts = [Some(first), oldest(&snapshots), oldest(&checkpoints)];
     let complete = parts.into_iter().flatten().min().unwrap_or_default();
@@ -140,6 +140,27 @@ fn erase_status(data: &Path, as_json: bool) -> Result<()> {
     output::print(&lines.join("\n"))
 }
 
+/// The positions of the checkpoints on the disk, also of those that the catalog does not list and of unfinished ones.
+fn checkpoints(data: &Path) -> Result<Vec<u64>> {
+    let folder = data.join("checkpoints");
+    let unreadable =
+        || format!("cannot read the folder {}; --data must be the daemon's data.dir", folder.display());
+    let mut positions = Vec::new();
+    for entry in std::fs::read_dir(&folder).with_context(unreadable)? {
+        let name = entry.with_context(unreadable)?.file_name();
+        let parts = name.to_str().and_then(|name| name.split_once('.'));
+        let Some((position, ending)) = parts.and_then(|(stem, ending)| Some((stem.parse().ok()?, ending)))
+        else {
+            continue;
+        };
+        // Those that are set aside have another ending.
+        if format!(".{ending}").starts_with(checkpoint::SUFFIX) {
+            positions.push(position);
+        }
+    }
+    Ok(positions)
+}
+
 /// The length of a file; 0 of anything else.
 fn entry_bytes(path: &Path) -> u64 {
     std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file).map_or(0, |about| about.len())
@@ -170,6 +191,7 @@ fn others(data: &Path) -> Result<Vec<PathBuf>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::event::EdgeId;
 
     #[test]
     fn files_that_are_set_aside_are_found_and_others_are_not() {
@@ -184,5 +206,21 @@ mod tests {
         let mut expected: Vec<PathBuf> = kept.map(at).to_vec();
         expected.sort();
         assert_eq!(others(data.path()).unwrap(), expected);
+    }
+
+    #[test]
+    fn what_counts_of_checkpoints_are_files_whatever_the_catalog_lists() {
+        let data = tempfile::tempdir().unwrap();
+        assert!(checkpoints(data.path()).unwrap_err().to_string().contains("data.dir"));
+        let folder = data.path().join("checkpoints");
+        std::fs::create_dir(&folder).unwrap();
+        let names =
+            [checkpoint::name(EdgeId(7)), checkpoint::name(EdgeId(9)) + ".tmp", "4.superseded".to_owned()];
+        for name in names.iter().map(String::as_str).chain(["6.orphan", "notes.checkpoint"]) {
+            std::fs::write(folder.join(name), "x").unwrap();
+        }
+        let mut found = checkpoints(data.path()).unwrap();
+        found.sort_unstable();
+        assert_eq!(found, [7, 9]);
     }
 }

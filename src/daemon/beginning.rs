@@ -18,10 +18,16 @@ pub(super) fn learned(config: &Config, store: &Store, device: &Device) -> Result
     let log = store.log.readers();
     let (first, end, policy) = (log.first(), log.durable_end(), config.learner.start);
     let begins_late = policy == StartPolicy::Latest && end > EdgeId(0);
+    // The clock of retention follows from the log's events; without them the learner would read what was released.
+    let can_begin_late = store.index.stores.graph.retention().is_none();
+    let other = match can_begin_late {
+        true => "set learner.start = \"latest\", which begins with an empty memory",
+        false => "use another data.dir: with graph.retention, learning does not begin in the midst of a log",
+    };
     ensure!(
-        first == EdgeId(0) || begins_late,
+        first == EdgeId(0) || (begins_late && can_begin_late),
         "the log begins at position {first}, and no checkpoint can be used to learn on from there (see above): restore \
-         {} from a backup, or set learner.start = \"latest\", which begins with an empty memory",
+         {} from a backup, or {other}",
         store.checkpoints.dir().display()
     );
     if end > EdgeId(0) {

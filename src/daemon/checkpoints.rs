@@ -542,6 +542,9 @@ mod tests {
             record(&data.write(&log, position), None);
         }
         assert_eq!(data.files(), ["20.checkpoint", "30.checkpoint", "5.checkpoint"]);
+        // One in the place of the last, as an operator's decision has it, is the same file and not one more.
+        record(&data.write(&log, 30), None);
+        assert_eq!(data.files(), ["20.checkpoint", "30.checkpoint", "5.checkpoint"]);
         other.execute_batch("ALTER TABLE away RENAME TO checkpoint").unwrap();
         record(&data.write(&log, 40), None);
         assert_eq!(data.files(), ["30.checkpoint", "40.checkpoint"]);

@@ -15,7 +15,7 @@ use crate::api::{
 };
 use crate::appender::snapshot;
 use crate::catalog::{Catalog, CatalogError};
-use crate::learner::{LearnerStatus, Operated, Operation, OperationError};
+use crate::learner::{LearnerStatus, NoResponse, Operated, Operation, OperationError};
 
 /// Longest wait for the learner to take up a change that needs no file.
 const CHANGE_LIMIT: Duration = Duration::from_secs(20);
@@ -62,6 +62,16 @@ impl From<OperationError> for OperatorError {
         match error {
             OperationError::Refused(why) => Self::Invalid(why),
             OperationError::Failed(why) => Self::Failed(why),
+            OperationError::Unsettled(why) => Self::Unsettled(why),
+        }
+    }
+}
+
+impl From<NoResponse> for OperatorError {
+    fn from(why: NoResponse) -> Self {
+        match why {
+            NoResponse::NotTaken(why) => Self::Failed(why),
+            NoResponse::Unknown(why) => Self::Unsettled(why),
         }
     }
 }

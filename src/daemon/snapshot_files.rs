@@ -77,6 +77,21 @@ pub(super) fn newest(
     Ok(None)
 }
 
+/// The newest intact snapshot in `dir` before the position `end` that is of this log and of these settings. Reads all
+/// of it.
+pub(super) fn newest_before(end: EdgeId, dir: &Path, log: &LogReaders, stores: &Stores) -> Option<EdgeId> {
+    let rules = stores.graph.clock_rules();
+    let is_usable = |position: &EdgeId| {
+        let history = log.history(*position);
+        let head = snapshot::open(&dir.join(snapshot::name(*position)), rules);
+        head.is_ok_and(|head| {
+            history.is_ok_and(|found| found == head.history) && head.fits(stores) && head.verify().is_ok()
+        })
+    };
+    let positions = snapshot::positions(dir).unwrap_or_default();
+    positions.into_iter().rev().filter(|position| *position < end).find(is_usable)
+}
+
 /// Why a snapshot of this log cannot be used.
 fn misfit(
     head: &SnapshotHead,

@@ -8,21 +8,21 @@
 //! checkpoint is written after each, and only then older snapshots are removed: at any moment there is one for the
 //! newest checkpoint.
 //!
-//! With `log.retention_bytes`, the log is cut afterwards: what no kept snapshot and no kept checkpoint needs goes while
-//! it is longer. Only snapshots count that this daemon has loaded or written, and there must be two, because the newest
-//! one may be damaged when it is needed.
+//! With `log.retention_bytes` or `log.retention_seconds`, the log is cut afterwards: what no kept snapshot and no kept
+//! checkpoint needs goes while it is longer, or is older. Only snapshots count that this daemon has loaded, written or
+//! read as a whole, and there must be two, because the newest one may be damaged when it is needed.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, Result, anyhow, ensure};
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 use parking_lot::Mutex;
 
-use super::snapshot_files::{dir, remove};
+use super::snapshot_files::{dir, newest_before, remove};
 use super::{Parts, Store, Supervisor, unix_ms};
 use crate::api::OperatorError;
 use crate::appender::AppenderStatus;
@@ -90,6 +90,8 @@ pub(super) struct Writer {
     bytes_per_second_max: u64,
     /// Bytes that the log keeps; 0: all.
     log_bytes_kept: u64,
+    /// For how long the log keeps a segment after its last write; `None`: for ever.
+    log_age_kept: Option<Duration>,
     catalog: Arc<Mutex<Catalog>>,
     stores: Stores,
     log: LogReaders,
@@ -99,8 +101,10 @@ pub(super) struct Writer {
     metrics: Arc<Metrics>,
     requests: Arc<SnapshotRequests>,
     stop: Arc<AtomicBool>,
-    /// The snapshots that were loaded or written, the oldest first.
+    /// The snapshots that were loaded, read or written, the oldest first.
     known: Vec<EdgeId>,
+    /// Whether those from before the start were looked at.
+    knows_older: bool,
     /// Length of the log at the last snapshot, about.
     last_bytes: u64,
     /// Length of the last snapshot.
@@ -124,6 +128,7 @@ impl Writer {
             interval: Duration::from_secs(snapshot.interval_seconds),
             bytes_per_second_max: snapshot.bytes_per_second_max,
             log_bytes_kept: config.log.retention_bytes,
+            log_age_kept: config.log_age_kept(),
             catalog: store.checkpoints.catalog(),
             stores: parts.engine.stores.clone(),
             log,
@@ -134,6 +139,7 @@ impl Writer {
             requests: parts.snapshots.clone(),
             stop: Arc::default(),
             known: if last == EdgeId(0) { Vec::new() } else { vec![last] },
+            knows_older: false,
             last_bytes: u64::try_from(u128::from(bytes) * read / all).unwrap_or(bytes),
             snapshot_bytes: 0,
             written: now,
@@ -153,7 +159,7 @@ impl Writer {
                 }
                 if self.looked.elapsed() >= CUT_PERIOD {
                     self.looked = Instant::now();
-                    self.cut_if_long();
+                    self.cut_if_due();
                 }
                 while let Some((wanted, reply)) = self.requests.next() {
                     reply.send(self.respond(wanted));
@@ -180,6 +186,9 @@ impl Writer {
 
     /// Does what an operator asks for.
     fn respond(&mut self, wanted: Wanted) -> Result<Kept, OperatorError> {
+        if wanted == Wanted::Cut {
+            self.know_older();
+        }
         match wanted {
             Wanted::Snapshot if self.log.durable_end() == EdgeId(0) => {
                 return Err(OperatorError::Invalid("the log has no events yet".to_owned()));
@@ -188,8 +197,8 @@ impl Writer {
             Wanted::Snapshot => self.write().map_err(|error| OperatorError::Failed(format!("{error:#}")))?,
             Wanted::Cut if self.known.len() < 2 => {
                 return Err(OperatorError::Invalid(format!(
-                    "the log is cut behind the older of two snapshots, and {} was loaded or written since the start; \
-                     write another one first",
+                    "the log is cut behind the older of two snapshots, and there are {} that can be used; write \
+                     another one first",
                     self.known.len()
                 )));
             }
@@ -293,16 +302,39 @@ impl Writer {
         old.for_each(|position| remove(&self.dir.join(snapshot::name(position))));
     }
 
-    /// Has what nobody needs any more cut off a log that is longer than it is to be. Newer checkpoints may allow that
-    /// long after a snapshot.
-    fn cut_if_long(&self) {
-        if self.log_bytes_kept > 0
-            && self.appender.log_bytes() > self.log_bytes_kept
-            && self.known.len() >= 2
-            && let Ok(Some(position)) = self.needed()
+    /// Has what nobody needs any more cut off a log that is longer or older than it is to be. Newer checkpoints may
+    /// allow that long after a snapshot.
+    fn cut_if_due(&mut self) {
+        let is_long = self.log_bytes_kept > 0 && self.appender.log_bytes() > self.log_bytes_kept;
+        let since = self.log_age_kept.and_then(|age| SystemTime::now().checked_sub(age));
+        let old = since.map(|since| self.log.written_since(since)).filter(|old| *old > self.log.first());
+        if !is_long && old.is_none() {
+            return;
+        }
+        self.know_older();
+        let needed = self.needed().unwrap_or_else(|error| {
+            tracing::warn!(error = format!("{error:#}"), "whether the log can be cut is not known");
+            None
+        });
+        if self.known.len() >= 2
+            && let Some(needed) = needed
         {
-            // The appender logs what comes of it.
-            drop(self.appender.request_cut(position, self.log_bytes_kept));
+            // The record before a cut stays, so the cut is behind the first that is not old. The appender logs what
+            // comes of it.
+            drop(match old {
+                Some(old) => self.appender.request_cut(needed.min(EdgeId(old.0 + 1)), 0),
+                None => self.appender.request_cut(needed, self.log_bytes_kept),
+            });
+        }
+    }
+
+    /// Takes note of the snapshot before the one that the start used, which is read for it, once.
+    fn know_older(&mut self) {
+        if let [last] = self.known[..]
+            && !std::mem::replace(&mut self.knows_older, true)
+            && let Some(older) = newest_before(last, &self.dir, &self.log, &self.stores)
+        {
+            self.known.insert(0, older);
         }
     }
 

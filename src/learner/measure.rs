@@ -76,6 +76,9 @@ impl Learner {
             });
             return;
         }
+        if mode == StepMode::Score {
+            metrics.train.steps.with_label_values(&["score"]).inc();
+        }
         if mode == StepMode::Train {
             metrics.train.steps.with_label_values(&["train"]).inc();
             metrics.train.events.inc_by(events);

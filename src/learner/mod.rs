@@ -51,7 +51,7 @@ pub use learned::Learned;
 pub use operations::{Operated, Operation, OperationError};
 pub use options::{CheckpointRecorder, DecisionRecorder, DeviceLost, LearnerOptions, Recorders, Shared};
 pub use quality::{BatchQuality, QualityWindow};
-pub use requests::{Reply, Requests};
+pub use requests::{NoResponse, Reply, Requests};
 pub use status::{Durable, GateReport, LearnerBytes, LearnerReport, LearnerStatus};
 pub use stream_state::{Around, StreamState};
 

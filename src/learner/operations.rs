@@ -4,7 +4,7 @@
 
 use thiserror::Error;
 
-use super::{Decision, Gate, LearnBatch, Learner, NO_GATE, Verdict};
+use super::{Decision, Gate, LearnBatch, Learner, NO_GATE, NoResponse, Verdict};
 use crate::event::EdgeId;
 use crate::model::Weights;
 
@@ -38,14 +38,20 @@ pub enum OperationError {
     /// It asks for what is not there; nothing was changed.
     #[error("{0}")]
     Refused(String),
-    /// It cannot be done now.
+    /// It cannot be done now; nothing was changed.
     #[error("{0}")]
     Failed(String),
+    /// It may have been done, or was done and a restart forgets it.
+    #[error("{0}")]
+    Unsettled(String),
 }
 
-impl From<String> for OperationError {
-    fn from(why: String) -> Self {
-        Self::Failed(why)
+impl From<NoResponse> for OperationError {
+    fn from(why: NoResponse) -> Self {
+        match why {
+            NoResponse::NotTaken(why) => Self::Failed(why),
+            NoResponse::Unknown(why) => Self::Unsettled(why),
+        }
     }
 }
 
@@ -159,7 +165,7 @@ impl Learner {
         let ((published, kept), position) = (before, self.learned.0);
         (self.record.decision)(&Decision { verdict, figures: None, candidate, published, kept, position });
         written.map_err(|error| {
-            OperationError::Failed(format!(
+            OperationError::Unsettled(format!(
                 "version {version} is served, but no checkpoint could be written, so a restart forgets it: {error}"
             ))
         })

@@ -4,8 +4,26 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, Sender, bounded};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use parking_lot::Mutex;
+use thiserror::Error;
+
+/// Why a request has no response from the loop.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum NoResponse {
+    /// The loop did not take it: nothing was done.
+    #[error("{0}")]
+    NotTaken(String),
+    /// It may have been done, or may still be.
+    #[error("{0}")]
+    Unknown(String),
+}
+
+impl From<NoResponse> for String {
+    fn from(why: NoResponse) -> Self {
+        why.to_string()
+    }
+}
 
 /// The requests `Q` that wait for a loop; it responds with a `T`, or why there is none.
 #[derive(Debug)]
@@ -33,7 +51,7 @@ impl<T, E> Reply<T, E> {
     }
 }
 
-impl<Q, T, E: From<String>> Requests<Q, T, E> {
+impl<Q, T, E: From<NoResponse>> Requests<Q, T, E> {
     /// No requests to `whose` loop; at most `waiting_max` wait at a time.
     #[must_use]
     pub fn new(whose: &'static str, waiting_max: usize) -> Self {
@@ -48,10 +66,11 @@ impl<Q, T, E: From<String>> Requests<Q, T, E> {
     pub fn submit(&self, request: Q) -> Result<Receiver<Result<T, E>>, E> {
         let mut waiting = self.waiting.lock();
         if waiting.is_closed {
-            return Err(self.ended());
+            return Err(self.not_taken());
         }
         if waiting.requests.len() >= self.waiting_max {
-            return Err(E::from(format!("{} requests to {} wait already", self.waiting_max, self.whose)));
+            let why = format!("{} requests to {} wait already", self.waiting_max, self.whose);
+            return Err(NoResponse::NotTaken(why).into());
         }
         let (reply, outcome) = bounded(1);
         waiting.requests.push_back((request, Reply(reply)));
@@ -72,12 +91,13 @@ impl<Q, T, E: From<String>> Requests<Q, T, E> {
     /// Why it was not done, or that it was not within `limit`.
     pub fn response(&self, outcome: &Receiver<Result<T, E>>, limit: Duration) -> Result<T, E> {
         outcome.recv_timeout(limit).unwrap_or_else(|error| {
-            let seconds = limit.as_secs();
-            Err(if error.is_timeout() {
-                E::from(format!("not done within {seconds} s; it may still be"))
-            } else {
-                self.ended()
-            })
+            let why = match error {
+                RecvTimeoutError::Timeout => {
+                    format!("not done within {} s; it may still be", limit.as_secs())
+                }
+                RecvTimeoutError::Disconnected => format!("{} has ended; it may have been done", self.whose),
+            };
+            Err(NoResponse::Unknown(why).into())
         })
     }
 
@@ -97,11 +117,11 @@ impl<Q, T, E: From<String>> Requests<Q, T, E> {
     pub fn close(&self) {
         let mut waiting = self.waiting.lock();
         waiting.is_closed = true;
-        waiting.requests.drain(..).for_each(|(_, reply)| reply.send(Err(self.ended())));
+        waiting.requests.drain(..).for_each(|(_, reply)| reply.send(Err(self.not_taken())));
     }
 
-    fn ended(&self) -> E {
-        E::from(format!("{} has ended", self.whose))
+    fn not_taken(&self) -> E {
+        NoResponse::NotTaken(format!("{} has ended", self.whose)).into()
     }
 }
 

@@ -20,6 +20,7 @@ mod feed;
 mod gate;
 mod gpu;
 mod node_rows;
+mod operations;
 mod replay;
 mod walk;
 

@@ -3,12 +3,13 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use parking_lot::Mutex;
 
 use super::frame::{self, Frame};
 use super::header::Header;
-use super::segment::{READ_AHEAD, Segment, SegmentReader};
+use super::segment::{READ_AHEAD, Segment, SegmentReader, file_name};
 use super::storage::{Directory, LogStorage};
 use super::{LogError, recovery};
 use crate::event::EdgeId;
@@ -69,6 +70,21 @@ impl LogReaders {
     #[must_use]
     pub fn durable_end(&self) -> EdgeId {
         self.durable.lock().end
+    }
+
+    /// The first position of the oldest segment that was written to at `time` or later: what is below is older. A
+    /// segment counts as new if its time cannot be read.
+    #[must_use]
+    pub fn written_since(&self, time: SystemTime) -> EdgeId {
+        let (segments, end) = {
+            let durable = self.durable.lock();
+            (durable.segments.clone(), durable.end)
+        };
+        let is_old = |segment: &&Segment| {
+            let about = self.dir.join(file_name(segment.first)).metadata();
+            about.and_then(|about| about.modified()).is_ok_and(|written| written < time)
+        };
+        segments.iter().find(|segment| !is_old(segment)).map_or(end, |segment| segment.first)
     }
 }
 

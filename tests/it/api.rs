@@ -214,6 +214,9 @@ fn operators_do_things_from_this_machine_where_there_are_no_keys() {
     assert_eq!((promoted.status, &promoted.json()["replaced_version"]), (200, &json!(5)));
     let absent = live.post("/v1/admin/model/promote", &json!({ "version": 6 }));
     assert_eq!((absent.status, absent.error_type().as_str()), (422, "invalid"));
+    let unsettled = live.post("/v1/admin/model/promote", &json!({ "version": 13 }));
+    assert_eq!((unsettled.status, unsettled.error_type().as_str()), (504, "outcome_unknown"));
+    assert_eq!(unsettled.header("retry-after"), None, "it may have had its effect");
     assert_eq!(live.post("/v1/admin/model/rollback", &json!({})).status, 422);
     let training = put("/v1/admin/training", &json!({ "paused": false }), &[]);
     assert_eq!(training.json(), json!({ "paused": false, "by": null, "since_unix_ms": null }));
@@ -232,7 +235,7 @@ fn operators_do_things_from_this_machine_where_there_are_no_keys() {
         ("log_level", "refused", 1),
         ("log_level", "done", 0),
         ("promote", "done", 1),
-        ("promote", "failed", 1),
+        ("promote", "failed", 2),
         ("rollback", "failed", 1),
         ("training", "done", 1),
         ("snapshot", "done", 1),

@@ -212,6 +212,7 @@ impl Decisions for ScriptedOperator {
                 candidate_version: 7,
                 position: 3,
             }),
+            Some(13) => Err(OperatorError::Unsettled("no checkpoint keeps it".into())),
             Some(version) => Err(OperatorError::Invalid(format!("version {version} is not at hand"))),
         }
     }

@@ -208,6 +208,119 @@ fn nothing_of_a_deleted_node_is_left_once_snapshots_and_the_cut_have_passed_it()
     let process = start.ready();
     assert_eq!(process.get(&format!("/v1/nodes/{NAME}")).unwrap().0, 404);
     assert_eq!(process.get("/v1/nodes/somebody-else").unwrap().0, 200);
+    let (done, _, stderr) = evergraph(&["log", "cut", "--url", &process.url("")]);
+    assert!(done, "the snapshot before the one that was loaded counts, too: {stderr}");
+}
+
+#[test]
+fn pauses_and_resumes_at_once_leave_the_learner_as_the_catalog_has_it() {
+    let data = tempfile::tempdir().unwrap();
+    let start = start(data.path());
+    let mut process = start.ready();
+    push(&process, 0..100, "a");
+    let trains = |process: &Process| process.status()["learner"]["training"].clone();
+    for _ in 0..2 {
+        std::thread::scope(|scope| {
+            for paused in [true, false, true, false] {
+                let url = process.url("/v1/admin/training");
+                scope.spawn(move || {
+                    for _ in 0..10 {
+                        let body = json!({ "paused": paused }).to_string();
+                        let put = ureq::put(&url).header("content-type", "application/json");
+                        assert_eq!(put.send(body).unwrap().status(), 200);
+                    }
+                });
+            }
+        });
+        let before = trains(&process);
+        process.kill();
+        process = start.ready();
+        assert_eq!(trains(&process), before, "a restart has it from the catalog");
+    }
+}
+
+#[test]
+fn segments_go_some_time_after_their_last_event() {
+    let data = tempfile::tempdir().unwrap();
+    let start = |seconds: u64| {
+        start(data.path())
+            .set(&format!("stream.edge_feature_dimension={WIDE}"))
+            .set("learner.train=false")
+            .set("log.segment_bytes=1048576")
+            .set("checkpoint.keep=1")
+            .set(&format!("log.retention_seconds={seconds}"))
+    };
+    let first = || {
+        let names =
+            std::fs::read_dir(data.path().join("log")).unwrap().map(|entry| entry.unwrap().file_name());
+        let firsts = names.filter_map(|name| name.to_str()?.strip_suffix(".log")?.parse::<u64>().ok());
+        firsts.min().unwrap()
+    };
+    let fill = |process: &Process, from: u64| {
+        for round in from..from + 3 {
+            push_much(process, MUCH * round, "a");
+            assert!(evergraph(&["snapshot", "create", "--url", &process.url("")]).0);
+        }
+        assert!(evergraph(&["checkpoint", "create", "--url", &process.url("")]).0);
+    };
+    let process = start(3_600).ready();
+    fill(&process, 0);
+    std::thread::sleep(Duration::from_secs(6));
+    assert_eq!(first(), 0, "nothing is an hour old");
+    assert!(process.terminate().success());
+    let process = start(1).ready();
+    fill(&process, 3);
+    let begun = Instant::now();
+    while first() < 3 * MUCH {
+        assert!(begun.elapsed() < Duration::from_secs(60), "the log begins at {}", first());
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert!(process.terminate().success());
+    // What is left is enough for a start.
+    assert_eq!(start(1).ready().get("/v1/nodes/a").unwrap().0, 200);
+}
+
+/// A data directory with a log that was cut, and no checkpoints.
+fn without_checkpoints(start: &Start, data: &Path) {
+    let process = start.ready();
+    let url = process.url("");
+    for round in 0..3 {
+        push_much(&process, MUCH * round, "a");
+        assert!(evergraph(&["snapshot", "create", "--url", &url]).0);
+    }
+    assert!(evergraph(&["checkpoint", "create", "--url", &url]).0);
+    let (done, stdout, stderr) = evergraph(&["log", "cut", "--url", &url]);
+    assert!(done && !stdout.contains("at position 0 "), "{stdout}{stderr}");
+    process.kill();
+    std::fs::remove_dir_all(data.join("checkpoints")).unwrap();
+}
+
+#[test]
+fn a_learner_without_checkpoints_begins_late_on_a_log_that_was_cut_unless_retention_forbids_it() {
+    for retention in [0, 1_000_000] {
+        let data = tempfile::tempdir().unwrap();
+        let with = |policy: &str| {
+            start(data.path())
+                .set(&format!("stream.edge_feature_dimension={WIDE}"))
+                .set("learner.train=false")
+                .set("log.segment_bytes=1048576")
+                .set("checkpoint.keep=1")
+                .set(&format!("graph.retention={retention}"))
+                .set(&format!("learner.start={policy}"))
+        };
+        without_checkpoints(&with("resume"), data.path());
+        let refused = with("resume").fails();
+        assert!(refused.contains("no checkpoint can be used"), "{refused}");
+        assert_eq!(refused.contains("learner.start = \"latest\""), retention == 0, "{refused}");
+        if retention > 0 {
+            let refused = with("latest").fails();
+            assert!(refused.contains("with graph.retention"), "{refused}");
+            continue;
+        }
+        let process = with("latest").ready();
+        push_much(&process, 3 * MUCH, "b");
+        assert_eq!(process.get("/v1/nodes/b").unwrap().0, 200);
+    }
 }
 
 #[test]

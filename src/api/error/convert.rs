@@ -62,6 +62,7 @@ impl From<OperatorError> for ApiError {
             OperatorError::UnknownSource { known, .. } => Self::UnknownSource { reason, known },
             OperatorError::Invalid(_) => Self::Invalid(reason),
             OperatorError::Failed(_) => Self::NotDone(reason),
+            OperatorError::Unsettled(_) => Self::Unsettled(reason),
         }
     }
 }

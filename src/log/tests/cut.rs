@@ -1,6 +1,7 @@
 //! The log without its beginning.
 
 use std::io::ErrorKind;
+use std::time::{Duration, SystemTime};
 
 use super::faulty::Operation;
 use super::*;
@@ -41,6 +42,31 @@ fn whole_segments_below_a_position_go_and_the_record_before_it_stays() {
         let (log, recovery) = open(&disk, 150).unwrap();
         assert_eq!((recovery.end, log.readers().first(), recovery.truncated_bytes), (EdgeId(22), first, 0));
     }
+}
+
+#[test]
+fn a_segment_is_as_old_as_its_last_write() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = LogOptions { dir: folder.path().to_path_buf(), segment_bytes: 150 };
+    let (mut log, _) = Log::open(options).unwrap();
+    for i in 0..10 {
+        log.append(&plain(2 * i, 2)).unwrap();
+        log.commit().unwrap();
+    }
+    let paths = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path());
+    let mut segments: Vec<_> =
+        paths.filter(|path| path.extension().is_some_and(|ending| ending == "log")).collect();
+    segments.sort();
+    assert_eq!(segments.len(), 5);
+    let now = SystemTime::now();
+    let ago = |seconds| now - Duration::from_secs(seconds);
+    for (path, seconds) in segments.iter().zip([50, 40, 30, 20, 10]) {
+        std::fs::File::options().write(true).open(path).unwrap().set_modified(ago(seconds)).unwrap();
+    }
+    let since = |seconds| log.readers().written_since(ago(seconds)).0;
+    assert_eq!([100, 50, 35, 10, 5].map(since), [0, 0, 8, 16, 20]);
+    std::fs::remove_file(&segments[1]).unwrap();
+    assert_eq!(since(5), 4, "what cannot be read is not given up");
 }
 
 #[test]
