@@ -80,13 +80,14 @@ impl TemporalBlock {
             class: class as u8,
             form,
         };
-        block.write(slab, &records[..count]);
+        block.write(slab, &records[..count], 0);
         (block, count)
     }
 
-    /// Appends the first records of `records` (ascending, none before the last entry, edge ids above the block's), as
-    /// many as distances allow in a block of `page` units, and returns how many. The slot grows as needed.
-    pub fn append(&mut self, slab: &mut Slab, records: &[Record], page: usize) -> usize {
+    /// Appends the first records of `records` (ascending, none before the last entry), as many as distances allow in a
+    /// block of `page` units, and returns how many. The slot grows as needed. Edge ids are above the block's, except
+    /// for entries of the same batch, the last of which has the id `last`; 0 where there are none.
+    pub fn append(&mut self, slab: &mut Slab, records: &[Record], page: usize, last: u64) -> usize {
         let (count, edges) = fitting(self.form, self.start, self.edges(), self.room(page), records);
         if count == 0 {
             return 0;
@@ -94,7 +95,7 @@ impl TemporalBlock {
         debug_assert_eq!(edges.0, self.base_edge, "appended edges are younger than the block");
         self.reserve(slab, count);
         self.reach = self.form.reach(edges.1 - edges.0);
-        self.write(slab, &records[..count]);
+        self.write(slab, &records[..count], last);
         count
     }
 
@@ -119,7 +120,7 @@ impl TemporalBlock {
         }
         (self.form, self.class, self.len, self.reach) = (Form::Wide, class as u8, 0, 0);
         self.reach_to(highest);
-        self.write(slab, &records);
+        self.write(slab, &records, 0);
         true
     }
 
@@ -319,12 +320,11 @@ impl TemporalBlock {
         self.form.pack(record.packed, time, edge)
     }
 
-    /// Writes `records` behind the last entry; bases and capacity suit them.
-    fn write(&mut self, slab: &mut Slab, records: &[Record]) {
+    /// Writes `records` behind the last entry; bases and capacity suit them. They are out of order if their edge ids
+    /// are among themselves, or behind `last`.
+    fn write(&mut self, slab: &mut Slab, records: &[Record], mut last: u64) {
         let block = *self;
         self.len += records.len() as u16;
-        // Younger than what is there: order among themselves decides.
-        let mut last = 0;
         let (entries, lows) = self.parts_mut(slab);
         let mut lows = lows.iter_mut().skip(block.len());
         for (new, record) in entries[block.len()..].iter_mut().zip(records) {

@@ -113,11 +113,12 @@ impl AdjacencyList {
     fn append(&mut self, slab: &mut Slab, records: &[Record], page: usize, newest: u64) {
         let mut rest = records;
         if let Some(tail) = self.blocks_mut().last_mut() {
-            let mut count = tail.append(slab, rest, page);
+            let mut count = tail.append(slab, rest, page, 0);
             // Distance ended it.
             if count < rest.len() && tail.room(page) > 0 {
                 if tail.widen(slab, rest[count], page) {
-                    count += tail.append(slab, &rest[count..], page);
+                    let last = rest[..count].last().map_or(0, |record| record.edge);
+                    count += tail.append(slab, &rest[count..], page, last);
                 } else {
                     tail.trim(slab);
                 }
@@ -318,6 +319,18 @@ mod tests {
         let keys: Vec<Key> = list.records(&*slab).filter(is_gone).map(Record::key).collect();
         let places = list.places_of(&*slab, &keys);
         list.remove(slab, (PAGE, newest), &keys, &places)
+    }
+
+    #[test]
+    fn a_block_that_is_made_wide_in_the_midst_of_a_batch_knows_that_its_edges_are_out_of_order() {
+        let (mut list, mut slab) = (AdjacencyList::default(), Slab::new(64, None));
+        let record = |(time, edge)| Record { time, edge, packed: 7 };
+        list.add(&mut slab, &[record((0, 1))], PAGE, 1);
+        // In order of time, as a batch is; the last is too far for a narrow block.
+        let batch = [(0, 4), (0, 23), (1 << 33, 6)].map(record);
+        list.add(&mut slab, &batch, PAGE, 23);
+        let [block] = list.blocks() else { panic!("{} blocks", list.blocks().len()) };
+        assert_eq!((block.len(), block.rank_of_edge(&slab, 21)), (4, None));
     }
 
     #[test]
