@@ -128,6 +128,15 @@ impl Catalog {
         Ok(Self { connection, path: path.to_path_buf() })
     }
 
+    /// The content of a file with all that is in the catalog now, whoever else writes to it.
+    ///
+    /// # Errors
+    /// When the database refuses.
+    pub fn copy(&mut self) -> Result<Vec<u8>, CatalogError> {
+        let copied = self.connection.serialize("main");
+        copied.map(|bytes| bytes.to_vec()).map_err(|error| self.fail(error))
+    }
+
     fn fail(&self, source: rusqlite::Error) -> CatalogError {
         CatalogError::Database { path: self.path.clone(), source }
     }

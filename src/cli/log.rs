@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
 use serde_json::json;
 use ureq::http::Method;
@@ -10,6 +10,8 @@ use ureq::http::Method;
 use super::client::DaemonArgs;
 use super::{output, snapshot};
 use crate::appender::Index;
+use crate::appender::snapshot as files;
+use crate::event::{ClockRules, EdgeId};
 use crate::feature::FeatureStore;
 use crate::graph::{GraphOptions, GraphStore};
 use crate::learner::checkpoint;
@@ -60,11 +62,14 @@ pub(super) fn run(args: &LogArgs) -> Result<()> {
 }
 
 /// Reads a log from its start and prints what it means, with a digest of the graph that is the same for
-/// the same edges whatever the order they arrived in.
+/// the same edges whatever the order they arrived in. Of a log that was cut, the beginning is in a snapshot.
 fn inspect(data: &Path) -> Result<()> {
-    let rows = || FeatureStore::new(0);
-    let mut index = Index::new(GraphStore::new(GraphOptions::default()), rows(), rows(), 0);
     let mut reader = log::read_only(&data.join("log"))?;
+    let first = reader.position();
+    let mut index = if first == EdgeId(0) { empty_index([0, 0]) } else { from_snapshot(data, first)? };
+    if index.end() > first {
+        reader.start_at(index.end());
+    }
     let (mut frames, mut records) = (0_u64, 0_u64);
     while let Some(frame) = reader.next_frame()? {
         frames += 1;
@@ -81,6 +86,7 @@ fn inspect(data: &Path) -> Result<()> {
     let document = json!({
         "frames": frames,
         "records": records,
+        "first_position": first.0,
         "end_position": index.end().0,
         "nodes": index.stores.keys.len(),
         "edges": stats.edges,
@@ -88,6 +94,28 @@ fn inspect(data: &Path) -> Result<()> {
         "positions": positions,
     });
     output::print(&format!("{document:#}"))
+}
+
+/// An index with rows of nodes and of edges of these dimensions.
+fn empty_index([nodes, edges]: [u64; 2]) -> Index {
+    let rows = |dimension: u64| FeatureStore::new(usize::try_from(dimension).unwrap_or(usize::MAX));
+    Index::new(GraphStore::new(GraphOptions::default()), rows(edges), rows(nodes), 0)
+}
+
+/// The index that the newest intact snapshot holds; the log begins at position `first`.
+fn from_snapshot(data: &Path, first: EdgeId) -> Result<Index> {
+    for position in snapshot::all(data)?.into_iter().rev().take_while(|position| *position >= first) {
+        let path = data.join("snapshots").join(files::name(position));
+        let loaded = files::open(&path, ClockRules::default()).and_then(|head| {
+            let mut index = empty_index(head.row_dimensions());
+            head.load(&mut index).map(|()| index)
+        });
+        match loaded {
+            Ok(index) => return Ok(index),
+            Err(error) => output::print_status(&error.to_string()),
+        }
+    }
+    bail!("the log begins at position {first}, and there is no intact snapshot of what was before")
 }
 
 fn cut(daemon: &DaemonArgs, json: bool) -> Result<()> {

@@ -3,6 +3,7 @@
 //! Exit codes: 0 done, 1 failed, 2 wrong arguments, 78 settings that cannot be used. Data goes
 //! to standard output, messages to standard error.
 
+mod backup;
 pub mod bench;
 mod check;
 mod checkpoint;
@@ -69,6 +70,8 @@ enum Command {
     Snapshot(snapshot::SnapshotArgs),
     /// Checkpoints: list, verify, create and restore them
     Checkpoint(checkpoint::CheckpointArgs),
+    /// Back up a data directory to a folder or an S3 bucket while the daemon runs; list, verify, restore, remove backups
+    Backup(backup::BackupArgs),
     /// Versions of the weights: list decisions, promote one, roll back; pause and resume training
     Model(model::ModelArgs),
     /// Print the OpenAPI document of the HTTP interface
@@ -145,6 +148,7 @@ pub fn main() -> ExitCode {
         Command::Log(args) => log::run(&args),
         Command::Snapshot(args) => snapshot::run(&args),
         Command::Checkpoint(args) => checkpoint::run(&args),
+        Command::Backup(args) => backup::run(&args),
         Command::Model(args) => model::run(&args),
         Command::Openapi => {
             crate::api::openapi_json().map_err(Into::into).and_then(|text| output::print(&text))

@@ -10,6 +10,7 @@
 //! goes false, sources end, the appender empties the queue, the learner writes a checkpoint, HTTP drains. Operators'
 //! decisions about the weights of a stopped daemon are in [`promotion`].
 
+pub mod backup;
 mod beginning;
 mod checkpoints;
 pub mod clock_correction;

@@ -16,7 +16,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::checkpoints::Checkpoints;
 use super::clock_correction::clock_correction;
-use super::{Interrupted, Starting, snapshot_files, tiers};
+use super::{Interrupted, Starting, backup, snapshot_files, tiers};
 use crate::appender::snapshot::{Capture, SnapshotHead};
 use crate::appender::{Index, Positions, replay};
 use crate::catalog::Catalog;
@@ -48,6 +48,7 @@ impl Store {
     /// differs from what the directory was made with.
     pub fn open(config: &Config) -> Result<Self> {
         let dir = &config.data.dir;
+        backup::hold_finished(dir)?;
         let checkpoint_dir = dir.join("checkpoints");
         let snapshots = snapshot_files::dir(config);
         for folder in [dir, &checkpoint_dir, &snapshots] {

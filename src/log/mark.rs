@@ -50,7 +50,7 @@ pub(super) enum Found {
 }
 
 impl LogMark {
-    fn to_bytes(self) -> [u8; BYTES] {
+    pub(super) fn to_bytes(self) -> [u8; BYTES] {
         let mut bytes = [0; BYTES];
         bytes[0..4].copy_from_slice(&MAGIC);
         bytes[4..8].copy_from_slice(&VERSION.to_le_bytes());

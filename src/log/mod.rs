@@ -75,6 +75,7 @@
 //! [`Recovery`] reports what was cut, where its copy is, and what the mark said.
 
 mod error;
+mod files;
 mod frame;
 mod header;
 mod mark;
@@ -92,6 +93,7 @@ pub(crate) mod tests;
 use std::path::PathBuf;
 
 pub use error::LogError;
+pub use files::{LogFiles, MARK_NAME, SegmentFile, files, is_file_of_log};
 pub use frame::Frame;
 pub use reader::{LogReader, LogReaders, read_only};
 pub use recovery::Recovery;

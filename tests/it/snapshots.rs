@@ -20,13 +20,13 @@ fn line(i: u64) -> String {
     }
 }
 
-fn push(process: &Process, range: std::ops::Range<u64>) {
+pub fn push(process: &Process, range: std::ops::Range<u64>) {
     let lines: Vec<String> = range.map(line).collect();
     let (status, response) = process.post("/v1/events", "application/x-ndjson", &lines.join("\n")).unwrap();
     assert_eq!((status, response["accepted"].as_u64()), (200, Some(lines.len() as u64)), "{response}");
 }
 
-fn learned(process: &Process, position: u64) {
+pub fn learned(process: &Process, position: u64) {
     process.wait_until("learned", |status| status["learner"]["applied_position"].as_u64() == Some(position));
 }
 
@@ -45,7 +45,7 @@ fn position(snapshot: &Path) -> u64 {
 }
 
 /// What requests show of the graph and of what was learned.
-fn responses(process: &Process) -> Vec<Value> {
+pub fn responses(process: &Process) -> Vec<Value> {
     let nodes: Vec<Value> =
         (0..83).map(|i| Value::from(format!("u{i}"))).chain((0..41).map(Value::from)).collect();
     let mut found: Vec<Value> = nodes
@@ -71,7 +71,7 @@ fn responses(process: &Process) -> Vec<Value> {
     found
 }
 
-fn start(data: &Path) -> Start {
+pub fn start(data: &Path) -> Start {
     Start::in_dir(data)
         .set("stream.edge_feature_dimension=2")
         .set("stream.node_feature_dimension=1")
@@ -155,7 +155,7 @@ fn graph(process: &Process) -> Vec<Value> {
 }
 
 /// Names the first that differs: all of them are long.
-fn assert_same(found: &[Value], expected: &[Value]) {
+pub fn assert_same(found: &[Value], expected: &[Value]) {
     assert_eq!(found.len(), expected.len());
     for (found, expected) in found.iter().zip(expected) {
         let (long, short) = (found.to_string(), expected.to_string());
@@ -166,7 +166,7 @@ fn assert_same(found: &[Value], expected: &[Value]) {
 }
 
 /// The segments of the log: their number, their bytes, and the first position.
-fn segments(data: &Path) -> (usize, u64, u64) {
+pub fn segments(data: &Path) -> (usize, u64, u64) {
     let entries = std::fs::read_dir(data.join("log")).unwrap().map(|entry| entry.unwrap().path());
     let mut segments: Vec<PathBuf> =
         entries.filter(|path| path.extension().is_some_and(|ending| ending == "log")).collect();

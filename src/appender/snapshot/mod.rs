@@ -302,6 +302,12 @@ impl SnapshotHead {
         &self.dir
     }
 
+    /// Values of a row of a node and of an edge.
+    #[must_use]
+    pub fn row_dimensions(&self) -> [u64; 2] {
+        self.dimensions
+    }
+
     /// Whether these stores have rows as long as those of the snapshot.
     #[must_use]
     pub fn fits(&self, stores: &Stores) -> bool {
