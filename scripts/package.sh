@@ -41,6 +41,8 @@ put 755 "$binary" usr/bin/evergraph
 strip --strip-unneeded "$root/usr/bin/evergraph"
 put 644 deploy/evergraph.toml etc/evergraph/evergraph.toml
 put 644 deploy/evergraph.service usr/lib/systemd/system/evergraph.service
+put 644 deploy/evergraph-backup.service usr/lib/systemd/system/evergraph-backup.service
+put 644 deploy/evergraph-backup.timer usr/lib/systemd/system/evergraph-backup.timer
 put 644 deploy/evergraph.service.d/gpu.conf usr/share/doc/evergraph/gpu.conf
 put 644 deploy/evergraph.service.d/secrets.conf usr/share/doc/evergraph/secrets.conf
 scripts/sbom.sh "$work/sbom.json"

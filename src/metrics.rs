@@ -258,6 +258,8 @@ group! {
         "Size of the disk that holds data.dir in bytes; absent where unknown.";
     disk_free: IntGaugeVec = "data_disk_free_bytes"
         "Bytes that are free on the disk that holds data.dir; absent where unknown.";
+    last_backup: IntGaugeVec = "backup_last_success_timestamp_seconds"
+        "When data.dir was backed up last, seconds since the Unix epoch; absent if it never was.";
 }
 
 /// Every metric of the daemon except those of the `process_` collector.

@@ -133,8 +133,8 @@ impl Catalog {
     /// # Errors
     /// When the database refuses.
     pub fn copy(&mut self) -> Result<Vec<u8>, CatalogError> {
-        let copied = self.connection.serialize("main");
-        copied.map(|bytes| bytes.to_vec()).map_err(|error| self.fail(error))
+        let copied = self.connection.serialize("main").map(|bytes| bytes.to_vec());
+        copied.map_err(|error| self.fail(error))
     }
 
     fn fail(&self, source: rusqlite::Error) -> CatalogError {

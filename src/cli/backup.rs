@@ -120,6 +120,11 @@ async fn create(args: &BackupArgs, data: &Path, repository: &Repository) -> Resu
     let pace = Pace { bytes_per_second_max: args.bytes_per_second_max };
     let created = backup::create(&image, repository, pace, &|progress| show(&bar, progress)).await?;
     bar.finish_and_clear();
+    if let Err(error) = backup::record(data, &created.manifest, repository) {
+        output::print_status(&format!(
+            "evergraph_backup_last_success_timestamp_seconds does not show it: {error:#}"
+        ));
+    }
     let (manifest, sent) = (&created.manifest, created.progress.bytes_sent);
     let seconds = begun.elapsed().as_secs_f64();
     if args.json {

@@ -70,7 +70,7 @@ enum Command {
     Snapshot(snapshot::SnapshotArgs),
     /// Checkpoints: list, verify, create and restore them
     Checkpoint(checkpoint::CheckpointArgs),
-    /// Back up a data directory to a folder or an S3 bucket while the daemon runs; list, verify, restore, remove backups
+    /// Backups of a data directory in a folder or an S3 bucket: make, list, verify, restore and remove them
     Backup(backup::BackupArgs),
     /// Versions of the weights: list decisions, promote one, roll back; pause and resume training
     Model(model::ModelArgs),

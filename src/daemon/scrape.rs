@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use rustix::fs::StatVfs;
 
-use super::StatusSource;
 use super::memory_limit::limit_bytes;
+use super::{StatusSource, backup};
 use crate::api::{GraphStatus, Health, IngestStatus, SourceReport, TierStatus};
 use crate::config::Config;
 use crate::ingest::rejection::Reason;
@@ -48,6 +48,7 @@ impl Machine {
         let bytes = |blocks: fn(&StatVfs) -> u64| disk.as_ref().map(|disk| blocks(disk) * disk.f_frsize);
         set_if_known(&metrics.build.disk_size, bytes(|disk| disk.f_blocks).and_then(known));
         set_if_known(&metrics.build.disk_free, bytes(|disk| disk.f_bavail).and_then(known));
+        set_if_known(&metrics.build.last_backup, backup::last_unix_seconds(&self.data));
     }
 }
 

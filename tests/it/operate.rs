@@ -6,12 +6,9 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use crate::process::{PATIENCE, Process, Start, log_of};
 use crate::skip::skipped;
 
 const PAGE: &str = "docs/operate.md";
@@ -162,66 +159,6 @@ fn every_command_of_the_page_works() {
     let orphans =
         orphans.filter(|entry| entry.as_ref().unwrap().path().extension() == Some("orphan".as_ref()));
     assert_eq!(orphans.count(), 0, "the checkpoints of the backup are of its log");
-}
-
-/// Pushes events with long rows, so that segments fill, until told to stop; how far they are durable goes to `end`.
-fn push_on(daemon: &Process, stop: &AtomicBool, end: &AtomicU64) {
-    let row = vec![0.5; 256];
-    let mut from = 0;
-    while !stop.load(Ordering::Relaxed) {
-        let event = |i: u64| json!({"src": i % 50, "dst": 100 + i % 31, "ts": i, "features": row});
-        let events: Value = (from..from + 100).map(event).collect();
-        let (status, answer) = daemon.post("/v1/events", "application/json", &events.to_string()).unwrap();
-        assert_eq!(status, 200, "{answer}");
-        from += 100;
-        end.store(answer["end_position"].as_u64().unwrap(), Ordering::Relaxed);
-    }
-}
-
-#[test]
-fn a_copy_that_is_made_while_events_come_in_holds_all_that_was_acknowledged_before() {
-    let page = fs::read_to_string(file(PAGE)).unwrap();
-    let copy = blocks(&page).into_iter().find(|block| block.text.contains("for segment in log/")).unwrap();
-    let machine = Machine::new();
-    symlink(env!("CARGO_BIN_EXE_evergraph"), machine.path("usr/bin/evergraph")).unwrap();
-    let script = format!("set -euo pipefail\n{}", machine.moved(&copy.text));
-    let on = |data: &Path| {
-        let start =
-            Start::in_dir(data).set("stream.edge_feature_dimension=256").set("log.segment_bytes=1048576");
-        start.set("learner.train=false").set("checkpoint.interval_seconds=1")
-    };
-    let data = machine.path("var/lib/evergraph/evergraph-data");
-    let files = |folder: &str, suffix: &str| {
-        let names = fs::read_dir(data.join(folder)).unwrap().map(|entry| entry.unwrap().file_name());
-        names.filter(|name| name.to_str().unwrap().ends_with(suffix)).count()
-    };
-    let daemon = on(&data).ready();
-    let (stop, end) = (AtomicBool::new(false), AtomicU64::new(0));
-    let before = std::thread::scope(|scope| {
-        scope.spawn(|| push_on(&daemon, &stop, &end));
-        let deadline = Instant::now() + PATIENCE;
-        while files("log", ".log") < 3 || files("checkpoints", ".checkpoint") == 0 {
-            assert!(Instant::now() < deadline, "three segments and a checkpoint");
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        let before = end.load(Ordering::Relaxed);
-        let output = machine.run(&script);
-        stop.store(true, Ordering::Relaxed);
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        before
-    });
-    assert!(end.load(Ordering::Relaxed) > before, "events came in while it was copied");
-    daemon.kill();
-    let copied = machine.path("var/backups/evergraph");
-    let records = log_of(&copied)["records"].as_u64().unwrap();
-    assert!(records >= before && records <= end.load(Ordering::Relaxed), "{before}, {records}, {end:?}");
-    let again = on(&copied).ready();
-    let status = again.status();
-    assert_eq!(status["log"]["durable_position"], records, "{status:#}");
-    let names = fs::read_dir(copied.join("checkpoints")).unwrap().map(|entry| entry.unwrap().file_name());
-    let names: Vec<String> = names.map(|name| name.into_string().unwrap()).collect();
-    assert!(names.iter().any(|name| name.ends_with(".checkpoint")), "{names:?}");
-    assert!(!names.iter().any(|name| name.ends_with(".orphan")), "{names:?}");
 }
 
 #[test]

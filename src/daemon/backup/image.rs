@@ -113,8 +113,8 @@ pub struct Image {
 }
 
 impl Image {
-    /// The image of a data directory; all of the log is in it if `whole_log` is set. Reads the snapshots, the checkpoint
-    /// and the last segment through, so that nothing damaged is copied unnoticed.
+    /// The image of a data directory; all of the log is in it if `whole_log` is set. Reads the snapshots, the
+    /// checkpoint and the last segment through, so that nothing damaged is copied unnoticed.
     ///
     /// # Errors
     /// It is no data directory, or what is in it cannot be read or is damaged.

@@ -5,9 +5,10 @@
 //! whole, and each but the first costs what is new. A segment of the log is only appended to, so only its last chunk
 //! changes.
 //!
-//! [`Image`] decides what is copied and makes it fit together; [`create`] sends it; [`restore`] brings it back; [`prune`]
-//! removes old backups and the chunks that no other one has. The daemon has no part in it: it neither waits nor knows,
-//! and a daemon that does not run any more can be backed up the same way.
+//! [`Image`] decides what is copied and makes it fit together; [`create`](create()) sends it; [`restore`](restore())
+//! brings it back; [`prune`](prune()) removes old backups and the chunks that no other one has. The daemon has no part
+//! in it and does not wait, and one that does not run any more can be backed up the same way. It only shows how old the
+//! last backup is, from the file that [`record`](record()) leaves in the data directory.
 //!
 //! Rejected: a server side in the daemon (it would need the credentials of the bucket, and could not save a daemon that
 //! does not start), and crates for deduplicating backups (`rustic_core`, with which a copy of a log that is appended to
@@ -17,6 +18,7 @@ mod create;
 mod image;
 mod manifest;
 mod prune;
+mod record;
 mod repository;
 mod restore;
 
@@ -24,6 +26,7 @@ pub use create::{Created, Pace, create};
 pub use image::Image;
 pub use manifest::Manifest;
 pub use prune::{Pruned, prune};
+pub use record::{last_unix_seconds, record};
 pub use repository::Repository;
 pub use restore::{RESTORING, hold_finished, restore, verify};
 

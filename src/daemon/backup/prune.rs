@@ -71,8 +71,8 @@ async fn unfinished(repository: &Repository) -> Result<Vec<String>> {
     for (id, since) in repository.unfinished().await? {
         if now - since < TimeDelta::hours(UNFINISHED_HOURS) {
             bail!(
-                "{repository}: the backup {id} is being made, or did not get to its end; nothing is removed before it is \
-                 finished or {UNFINISHED_HOURS} hours old"
+                "{repository}: the backup {id} is being made, or did not get to its end; nothing is removed before it \
+                 is finished or {UNFINISHED_HOURS} hours old"
             );
         }
         ended.push(id);

@@ -41,8 +41,8 @@ impl fmt::Display for Repository {
 
 impl Repository {
     /// The repository at `place`: a folder, or `s3://bucket/prefix` with what the environment says of the service
-    /// (`AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_REGION`, `AWS_ENDPOINT_URL`, `AWS_ALLOW_HTTP`, or the identity
-    /// of the machine or the pod). A folder that is not there is made if `make` is set.
+    /// (`AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_REGION`, `AWS_ENDPOINT_URL`, `AWS_ALLOW_HTTP`, or the
+    /// identity of the machine or the pod). A folder that is not there is made if `make` is set.
     ///
     /// # Errors
     /// The place is of another kind, or the folder is not there or cannot be made.
@@ -80,7 +80,7 @@ impl Repository {
             })
             .try_collect()
             .await
-            .with_context(|| format!("{self}: the backups cannot be listed"))?;
+            .map_err(|error| self.fail("the backups cannot be listed", error))?;
         found.sort_unstable();
         Ok(found)
     }
@@ -98,9 +98,10 @@ impl Repository {
         };
         let path = manifest_path(id, MANIFEST_SUFFIX);
         let whose = || format!("{self}/{path}");
-        let found = self.store.get(&path).await.with_context(whose)?;
+        let unreadable = |error| self.fail(path.as_ref(), error);
+        let found = self.store.get(&path).await.map_err(unreadable)?;
         ensure!(found.meta.size <= MANIFEST_BYTES_MAX, "{}: too long for a manifest", whose());
-        let manifest = Manifest::parse(&found.bytes().await.with_context(whose)?).with_context(whose)?;
+        let manifest = Manifest::parse(&found.bytes().await.map_err(unreadable)?).with_context(whose)?;
         ensure!(manifest.id == id, "{}: it is the manifest of {}", whose(), manifest.id);
         Ok(manifest)
     }
@@ -135,7 +136,7 @@ impl Repository {
             })
             .try_collect()
             .await
-            .with_context(|| format!("{self}: the chunks cannot be listed"))
+            .map_err(|error| self.fail("the chunks cannot be listed", error))
     }
 
     pub(super) async fn put_chunk(&self, name: &ChunkName, bytes: Vec<u8>) -> Result<()> {
@@ -146,14 +147,15 @@ impl Repository {
     pub(super) async fn chunk(&self, name: &ChunkName, length: u64) -> Result<Vec<u8>> {
         let path = chunk_path(name);
         let whose = || format!("{self}/{path}");
-        let found = self.store.get(&path).await.with_context(whose)?;
+        let unreadable = |error| self.fail(path.as_ref(), error);
+        let found = self.store.get(&path).await.map_err(unreadable)?;
         let found_length = found.meta.size;
         ensure!(
             found_length == length && length <= CHUNK_BYTES,
             "{}: {found_length} bytes where {length} are announced: it is damaged",
             whose()
         );
-        let bytes = found.bytes().await.with_context(whose)?;
+        let bytes = found.bytes().await.map_err(unreadable)?;
         let name = name.clone();
         let hashed = tokio::task::spawn_blocking(move || (ChunkName::of(&bytes) == name, bytes));
         let (is_whole, bytes) = hashed.await.context("a thread ended")?;
@@ -165,9 +167,20 @@ impl Repository {
         self.delete(names.iter().map(chunk_path).collect()).await
     }
 
+    /// An error of the service, whose message holds its causes already.
+    fn fail(&self, what: &str, error: object_store::Error) -> anyhow::Error {
+        let is_anonymous = self.url.starts_with("s3://") && std::env::var_os("AWS_ACCESS_KEY_ID").is_none();
+        let hint = if is_anonymous {
+            " (AWS_ACCESS_KEY_ID is not set, so the identity of the machine or the pod was asked for)"
+        } else {
+            ""
+        };
+        anyhow!("{self}: {what}: {}{hint}", error)
+    }
+
     async fn put(&self, path: Path, bytes: Vec<u8>) -> Result<()> {
         let written = self.store.put(&path, PutPayload::from(bytes)).await;
-        written.map(drop).with_context(|| format!("{self}/{path} cannot be written"))
+        written.map(drop).map_err(|error| self.fail(&format!("{path} cannot be written"), error))
     }
 
     async fn delete(&self, paths: Vec<Path>) -> Result<()> {
@@ -176,7 +189,7 @@ impl Repository {
         while let Some(outcome) = deleted.next().await {
             match outcome {
                 Ok(_) | Err(object_store::Error::NotFound { .. }) => {}
-                Err(error) => return Err(anyhow!(error).context(format!("{self}: cannot remove"))),
+                Err(error) => return Err(self.fail("cannot remove", error)),
             }
         }
         Ok(())
