@@ -78,12 +78,6 @@ pub enum OperatorError {
     Unsettled(String),
 }
 
-impl From<String> for OperatorError {
-    fn from(why: String) -> Self {
-        Self::Failed(why)
-    }
-}
-
 /// A checkpoint that is durable.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct CheckpointResponse {

@@ -180,6 +180,14 @@ impl Config {
     }
 
     fn check_relations(&self, faults: &mut Faults) {
+        let cuts = self.log.retention_bytes > 0 || self.log.retention_seconds > 0;
+        faults.require(
+            !cuts || self.snapshot.keep >= 2,
+            "snapshot.keep",
+            self.snapshot.keep,
+            "must be at least 2 where log.retention_bytes or log.retention_seconds is set: the log is cut behind the \
+             older of two",
+        );
         let (bodies, body) = (self.api.bodies_bytes_max, self.api.body_bytes_max);
         let allowed =
             "must be -1, which derives it from the memory limit, or at least twice api.body_bytes_max";

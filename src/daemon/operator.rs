@@ -130,7 +130,14 @@ impl Decisions for Operating {
             // Under the lock, so that the learner gets requests in the order in which the catalog did.
             (pause, self.learner.operations.submit(Operation::Train(!paused)))
         };
-        self.learner.operations.response(&done?, CHANGE_LIMIT)?;
+        let done = done.and_then(|done| self.learner.operations.response(&done, CHANGE_LIMIT));
+        // The catalog has it, so the next start follows it whatever the learner did.
+        done.map_err(|why| {
+            let what = if paused { "paused" } else { "resumed" };
+            OperatorError::Unsettled(format!(
+                "training is {what} from the next start on, and perhaps before: {why}"
+            ))
+        })?;
         Ok(TrainingResponse {
             paused,
             since_unix_ms: pause.as_ref().map(|pause| pause.since_unix_ms),

@@ -1,8 +1,9 @@
 //! The folder of snapshots: which of them a start uses, and which are of no use any more.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
 use crate::appender::snapshot::{self, SnapshotHead, UNFINISHED_SUFFIX};
 use crate::config::Config;
@@ -78,18 +79,38 @@ pub(super) fn newest(
 }
 
 /// The newest intact snapshot in `dir` before the position `end` that is of this log and of these settings. Reads all
-/// of it.
-pub(super) fn newest_before(end: EdgeId, dir: &Path, log: &LogReaders, stores: &Stores) -> Option<EdgeId> {
-    let rules = stores.graph.clock_rules();
+/// of it, unless `stop` is set meanwhile. Others are named in the log.
+pub(super) fn newest_before(
+    end: EdgeId,
+    dir: &Path,
+    (log, stores): (&LogReaders, &Stores),
+    stop: &AtomicBool,
+) -> Option<EdgeId> {
     let is_usable = |position: &EdgeId| {
-        let history = log.history(*position);
-        let head = snapshot::open(&dir.join(snapshot::name(*position)), rules);
-        head.is_ok_and(|head| {
-            history.is_ok_and(|found| found == head.history) && head.fits(stores) && head.verify().is_ok()
-        })
+        let path = dir.join(snapshot::name(*position));
+        let usable = verify(&path, *position, (log, stores), stop);
+        usable
+            .inspect_err(|error| {
+                let error = format!("{error:#}");
+                tracing::warn!(path = %path.display(), error, "the log cannot be cut behind this snapshot");
+            })
+            .is_ok()
     };
     let positions = snapshot::positions(dir).unwrap_or_default();
     positions.into_iter().rev().filter(|position| *position < end).find(is_usable)
+}
+
+/// An error unless the snapshot can be used with this log and these settings.
+fn verify(
+    path: &Path,
+    position: EdgeId,
+    (log, stores): (&LogReaders, &Stores),
+    stop: &AtomicBool,
+) -> Result<()> {
+    let head = snapshot::open(path, stores.graph.clock_rules())?;
+    ensure!(log.history(position)? == head.history, "it is of another history of the log");
+    ensure!(head.fits(stores), "it has rows of other dimensions");
+    Ok(head.verify_until(stop)?)
 }
 
 /// Why a snapshot of this log cannot be used.

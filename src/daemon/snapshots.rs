@@ -197,12 +197,16 @@ impl Writer {
             Wanted::Snapshot => self.write().map_err(|error| OperatorError::Failed(format!("{error:#}")))?,
             Wanted::Cut if self.known.len() < 2 => {
                 return Err(OperatorError::Invalid(format!(
-                    "the log is cut behind the older of two snapshots, and there are {} that can be used; write \
-                     another one first",
-                    self.known.len()
+                    "the log is cut behind the older of two snapshots, and there are {} that can be used; {}",
+                    self.known.len(),
+                    if self.keep < 2 {
+                        "snapshot.keep must be at least 2"
+                    } else {
+                        "write another one first"
+                    }
                 )));
             }
-            Wanted::Cut => self.cut_now().map_err(|error| OperatorError::Failed(format!("{error:#}")))?,
+            Wanted::Cut => self.cut_now()?,
         }
         let snapshot = self.known.last().copied().unwrap_or_default();
         Ok(Kept { snapshot, log_first: self.log.first(), log_bytes: self.appender.log_bytes() })
@@ -272,7 +276,7 @@ impl Writer {
 
     /// Has a checkpoint written of what is learned by now.
     fn checkpoint(&self) -> Result<()> {
-        let requested = self.learner.requests.submit(()).map_err(anyhow::Error::msg)?;
+        let requested = self.learner.requests.submit(())?;
         let outcome = self.wait_for(&requested, "the learner")?;
         outcome.map(drop).map_err(|why| anyhow!("no checkpoint goes with it: {why}"))
     }
@@ -332,18 +336,23 @@ impl Writer {
     fn know_older(&mut self) {
         if let [last] = self.known[..]
             && !std::mem::replace(&mut self.knows_older, true)
-            && let Some(older) = newest_before(last, &self.dir, &self.log, &self.stores)
+            && let Some(older) = newest_before(last, &self.dir, (&self.log, &self.stores), &self.stop)
         {
             self.known.insert(0, older);
         }
     }
 
     /// Cuts off the log what nobody needs any more.
-    fn cut_now(&self) -> Result<()> {
-        let position =
-            self.needed()?.context("nothing is cut before the first checkpoint: write one first")?;
-        self.wait_for(&self.appender.request_cut(position, 0), "the appender")??;
-        Ok(())
+    fn cut_now(&self) -> Result<(), OperatorError> {
+        let failed = |error: anyhow::Error| OperatorError::Failed(format!("{error:#}"));
+        let nothing = "nothing is cut before the first checkpoint: write one first";
+        let position = self.needed().map_err(failed)?.context(nothing).map_err(failed)?;
+        let cut = self.wait_for(&self.appender.request_cut(position, 0), "the appender");
+        // Segments go one after another, so some may have gone.
+        let outcome = cut.and_then(|cut| Ok(cut?));
+        outcome.map_err(|error| {
+            OperatorError::Unsettled(format!("{error:#}; part of the log may have been cut"))
+        })
     }
 
     /// The first position that a kept snapshot, a kept checkpoint or the learner needs; `None` before the first

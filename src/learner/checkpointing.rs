@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use super::measure::unix_seconds;
 use super::{
-    CheckpointError, CheckpointHead, Durable, FeedMark, LearnBatch, Learner, LearnerOptions, checkpoint,
+    CheckpointError, CheckpointHead, Durable, FeedMark, LearnBatch, Learner, LearnerOptions, OperationError,
+    checkpoint,
 };
 use crate::event::EdgeId;
 
@@ -32,12 +33,14 @@ impl Learner {
         let is_kept = position == EdgeId(0) || self.checkpointed == Some(position);
         let written = if is_kept { Ok(()) } else { self.write_checkpoint(&self.mark(batch), pulse) };
         self.checkpoint_due = Instant::now() + interval(&self.options, self.checkpointed);
-        let durable = written.map_err(|error| error.to_string()).and_then(|()| {
+        let failed = |error: CheckpointError| OperationError::Failed(error.to_string());
+        let durable = written.map_err(failed).and_then(|()| {
             let name = checkpoint::name(position);
             let learned = position > EdgeId(0);
-            learned
-                .then_some(Durable { name, position, model_version: self.version })
-                .ok_or_else(|| "nothing was learned yet, so there is nothing to keep".to_owned())
+            learned.then_some(Durable { name, position, model_version: self.version }).ok_or_else(|| {
+                let why = "nothing was learned yet, so there is nothing to keep";
+                OperationError::Failed(why.to_owned())
+            })
         });
         while let Some(((), reply)) = self.shared.status.requests.next() {
             reply.send(durable.clone());

@@ -103,7 +103,7 @@ pub struct LearnerStatus {
     report: Mutex<LearnerReport>,
     freshness: Mutex<VecDeque<f64>>,
     /// Requests for a checkpoint.
-    pub requests: Requests<(), Durable, String>,
+    pub requests: Requests<(), Durable, OperationError>,
     /// What operators ask for.
     pub operations: Requests<Operation, Operated, OperationError>,
 }

@@ -325,9 +325,21 @@ impl SnapshotHead {
     /// # Errors
     /// A file cannot be read or is damaged.
     pub fn verify(&self) -> Result<(), SnapshotError> {
+        self.verify_until(&AtomicBool::new(false))
+    }
+
+    /// The same, but ends with an error when `stop` is set.
+    ///
+    /// # Errors
+    /// As [`verify`](Self::verify), and when it was stopped.
+    pub fn verify_until(&self, stop: &AtomicBool) -> Result<(), SnapshotError> {
+        let proceed = || match stop.load(Ordering::Acquire) {
+            true => Err(Error::new(ErrorKind::Interrupted, "the daemon stops")),
+            false => Ok(()),
+        };
         self.files().par_iter().with_max_len(1).try_for_each(|name| {
             let path = self.dir.join(name);
-            for_each_part(&path, |_| Ok(())).map_err(|source| SnapshotError::of(&path, source))
+            for_each_part(&path, |_| proceed()).map_err(|source| SnapshotError::of(&path, source))
         })
     }
 

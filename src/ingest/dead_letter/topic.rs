@@ -124,7 +124,12 @@ impl Turn<'_> {
         let delivered = self.send_all(letters);
         if delivered.is_err() {
             match connect(self.options) {
-                Ok(producer) => *self.producer = producer,
+                Ok(producer) => {
+                    let old = std::mem::replace(&mut *self.producer, producer);
+                    // Closing waits for librdkafka's threads, which may be waiting for a name or a broker. Without a
+                    // thread the closure is dropped here, which closes it as well.
+                    drop(std::thread::Builder::new().name("kafka-close".into()).spawn(move || drop(old)));
+                }
                 Err(error) => tracing::debug!(%error, "the dead-letter producer stays"),
             }
         }

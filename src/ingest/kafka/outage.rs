@@ -39,6 +39,11 @@ impl Outage {
         self.lasted_us.store(at_us.saturating_sub(since), Relaxed);
     }
 
+    /// Counts what lasts from now on as a new outage, so that the next attempt waits as the last one did.
+    pub fn restart(&self) {
+        self.note(0, true);
+    }
+
     /// How long it has lasted; zero while a broker is connected.
     pub fn lasted(&self) -> Duration {
         Duration::from_micros(u64::try_from(self.lasted_us.load(Relaxed)).unwrap_or(0))

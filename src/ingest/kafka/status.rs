@@ -110,6 +110,13 @@ impl Shared {
         }
     }
 
+    /// Where to read is to be found out anew.
+    pub fn set_unassigned(&self) {
+        let mut inner = self.inner.lock();
+        inner.assigned = false;
+        inner.partitions.clear();
+    }
+
     pub fn set_next(&self, partition: i32, next: i64) {
         if let Some(status) = self.inner.lock().partitions.get_mut(&partition) {
             *status = with_lag(PartitionStatus { next_offset: Some(next), ..*status });

@@ -66,7 +66,7 @@ pub(super) struct Worker {
     fault_shown: bool,
     ends: Ends,
     /// Closes the client before this one.
-    closing: Option<JoinHandle<()>>,
+    closing: Vec<JoinHandle<()>>,
 }
 
 impl Worker {
@@ -99,7 +99,7 @@ impl Worker {
             committed_at: Instant::now(),
             fault_shown: true,
             ends: Ends::default(),
-            closing: None,
+            closing: Vec::new(),
         }
     }
 
