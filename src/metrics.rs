@@ -90,6 +90,9 @@ const FRESHNESS_SECONDS: [f64; 16] =
 /// Buckets for checkpoints.
 const LONG_SECONDS: [f64; 11] = [0.01, 0.05, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0];
 
+/// Buckets of pauses that nobody should notice.
+const PAUSE_SECONDS: [f64; 10] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 2.5];
+
 group! {
     /// Events on their way in.
     IngestMetrics, INGEST;
@@ -216,6 +219,8 @@ group! {
     /// Checkpoints.
     CheckpointMetrics, CHECKPOINT;
     duration: Histogram (LONG_SECONDS) = "checkpoint_duration_seconds" "Time to write one checkpoint.";
+    pause: Histogram (PAUSE_SECONDS) = "checkpoint_pause_seconds"
+        "Time that learning stood still for one checkpoint.";
     last_success_timestamp: Gauge = "checkpoint_last_success_timestamp_seconds"
         "When the latest complete checkpoint was written, seconds since the Unix epoch.";
     failures: IntCounter = "checkpoint_failures_total" "Checkpoints that could not be written.";

@@ -115,6 +115,15 @@ impl FeatureStore {
         Self { rows, released: AtomicU64::new(0), version, fault: None }
     }
 
+    /// The rows as they are now, whatever becomes of these: only what changes is copied, when it does. `None` if rows
+    /// are on disk.
+    #[must_use]
+    pub fn copy(&self) -> Option<Self> {
+        let Rows::Resident(rows) = &self.rows else { return None };
+        let (released, fault) = (self.released.load(Ordering::Acquire), self.fault.clone());
+        Some(Self { released: AtomicU64::new(released), fault, ..Self::of(Rows::Resident(rows.copy())) })
+    }
+
     /// A version of the rows that were set, unique across stores, never 0. It changes when a row is cleared. Rows are
     /// set once, before they are gathered, so setting one does not change it.
     #[must_use]

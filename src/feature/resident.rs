@@ -3,6 +3,8 @@
 //! Rows are in chunks that are allocated when the first of their rows is set, so streams where few events have features
 //! pay for few rows. Each chunk has its own lock: readers gather while the writer adds, and a reader sees each row
 //! either before or after a write, never half of one.
+//!
+//! A copy shares the rows of a chunk until one of both changes one of them.
 
 use std::sync::Arc;
 
@@ -22,13 +24,20 @@ pub(super) struct ResidentRows {
 }
 
 /// Rows of one chunk, one after another.
-type Chunk = RwLock<Box<[f32]>>;
+type Chunk = RwLock<Arc<[f32]>>;
 
 impl ResidentRows {
     /// No rows yet.
     pub fn new(dimension: usize) -> Self {
         let rows = (CHUNK_BYTES / size_of::<f32>() / dimension.max(1)).max(1);
         Self { dimension, chunk_shift: rows.ilog2(), chunks: RwLock::new(Vec::new()) }
+    }
+
+    /// The rows as they are now, whatever becomes of these.
+    pub fn copy(&self) -> Self {
+        let share = |chunk: &Arc<Chunk>| Arc::new(RwLock::new(chunk.read().clone()));
+        let chunks = self.chunks.read().iter().map(|chunk| chunk.as_ref().map(share)).collect();
+        Self { chunks: RwLock::new(chunks), ..*self }
     }
 
     /// Sets a row; see [`FeatureStore::set`](super::FeatureStore::set).
@@ -39,7 +48,7 @@ impl ResidentRows {
         FeatureError::check(index, row, self.dimension)?;
         let (chunk, offset) = self.locate(index);
         let chunk = self.chunk_for_writing(chunk);
-        chunk.write()[offset..offset + self.dimension].copy_from_slice(row);
+        Arc::make_mut(&mut *chunk.write())[offset..offset + self.dimension].copy_from_slice(row);
         Ok(())
     }
 
@@ -48,7 +57,8 @@ impl ResidentRows {
         let (number, offset) = self.locate(index);
         let is_empty = match self.chunks.read().get(number) {
             Some(Some(chunk)) => {
-                let mut rows = chunk.write();
+                let mut chunk = chunk.write();
+                let rows = Arc::make_mut(&mut *chunk);
                 rows[offset..offset + self.dimension].fill(0.0);
                 rows.iter().all(|value| value.to_bits() == 0)
             }

@@ -1,17 +1,39 @@
 //! When the loop writes a checkpoint: at intervals, when one is requested, with an operator's decision, and at its end.
+//!
+//! The loop only captures what was learned, which takes the time of copying weights and pairs. A thread of its own
+//! writes that while the loop goes on. One checkpoint is written at a time; requests that come meanwhile get the next.
 
 use std::io;
 use std::time::{Duration, Instant};
 
+use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
+
+use super::learned::Captured;
 use super::measure::unix_seconds;
+use super::requests::Reply;
+use super::threads::yield_to_serving;
 use super::{
-    CheckpointError, CheckpointHead, Durable, FeedMark, LearnBatch, Learner, LearnerOptions, OperationError,
-    checkpoint,
+    BatchQuality, CheckpointError, CheckpointFile, CheckpointHead, Durable, LearnBatch, Learner,
+    LearnerOptions, OperationError, checkpoint,
 };
 use crate::event::EdgeId;
 
 /// The first checkpoint comes so soon: it also keeps since when events are live, and from where on they are learned.
 const FIRST: Duration = Duration::from_secs(10);
+
+/// Pause between two signs of life while the loop waits for a checkpoint.
+const PULSE: Duration = Duration::from_millis(100);
+
+/// A checkpoint that is being written.
+pub(super) struct Writing {
+    position: EdgeId,
+    /// Quality when it was captured.
+    quality: Option<BatchQuality>,
+    started: Instant,
+    outcome: Receiver<Result<CheckpointFile, CheckpointError>>,
+    /// Who waits for it.
+    replies: Vec<Reply<Durable, OperationError>>,
+}
 
 /// The position of the checkpoint that a loop at `position` goes on from; `None` where it begins without one.
 pub(super) fn found(options: &LearnerOptions, position: EdgeId) -> Option<EdgeId> {
@@ -25,58 +47,150 @@ pub(super) fn interval(options: &LearnerOptions, last: Option<EdgeId>) -> Durati
 }
 
 impl Learner {
-    /// Writes a checkpoint if anything was learned since the last one, and completes the requests for one. A failure is
-    /// counted and logged, and retried at the next interval: the log still has everything.
-    pub(super) fn checkpoint(&mut self, batch: &LearnBatch, pulse: &dyn Fn()) {
-        self.fetch_gpu_weights();
-        let position = self.learned;
-        let is_kept = position == EdgeId(0) || self.checkpointed == Some(position);
-        let written = if is_kept { Ok(()) } else { self.write_checkpoint(&self.mark(batch), pulse) };
-        self.checkpoint_due = Instant::now() + interval(&self.options, self.checkpointed);
-        let failed = |error: CheckpointError| OperationError::Failed(error.to_string());
-        let durable = written.map_err(failed).and_then(|()| {
-            let name = checkpoint::name(position);
-            let learned = position > EdgeId(0);
-            learned.then_some(Durable { name, position, model_version: self.version }).ok_or_else(|| {
-                let why = "nothing was learned yet, so there is nothing to keep";
-                OperationError::Failed(why.to_owned())
-            })
-        });
-        while let Some(((), reply)) = self.shared.status.requests.next() {
-            reply.send(durable.clone());
+    /// Begins a checkpoint if one is due and takes note of one that is written. Never waits for the disk.
+    pub(super) fn checkpoint_if_due(&mut self, batch: &LearnBatch) {
+        if let Some(writing) = &self.writing {
+            let Ok(written) = writing.outcome.try_recv() else { return };
+            // A failure was logged, and is reported to those who wait.
+            let _ = self.conclude(written);
+        }
+        if Instant::now() >= self.checkpoint_due || self.shared.status.requests.is_waiting() {
+            self.begin_checkpoint(batch);
         }
     }
 
-    /// Writes a checkpoint of all that was learned; it holds nothing of nodes that were deleted until then.
-    pub(super) fn write_checkpoint(
+    /// Writes a checkpoint of all that was learned, and waits for it.
+    ///
+    /// # Errors
+    /// It could not be written.
+    pub(super) fn checkpoint_now(
         &mut self,
-        mark: &FeedMark,
+        batch: &LearnBatch,
         pulse: &dyn Fn(),
     ) -> Result<(), CheckpointError> {
-        self.drop_pairs();
+        // Weights may have changed since that began, at the same position.
+        let _ = self.wait_for_checkpoint(pulse);
+        self.checkpointed = None;
+        self.begin_checkpoint(batch);
+        self.wait_for_checkpoint(pulse)
+    }
+
+    /// Writes a last checkpoint of what was learned since the one before.
+    pub(super) fn checkpoint_at_end(&mut self, batch: &LearnBatch, pulse: &dyn Fn()) {
+        for _ in 0..2 {
+            // A failure was logged.
+            let _ = self.wait_for_checkpoint(pulse);
+            self.begin_checkpoint(batch);
+        }
+        let _ = self.wait_for_checkpoint(pulse);
+    }
+
+    fn wait_for_checkpoint(&mut self, pulse: &dyn Fn()) -> Result<(), CheckpointError> {
+        while let Some(writing) = &self.writing {
+            pulse();
+            match writing.outcome.recv_timeout(PULSE) {
+                Ok(written) => return self.conclude(written),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => {
+                    let why = self.failed("the thread that writes it has ended");
+                    return self.conclude(Err(why));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Captures what was learned since the last checkpoint and has it written, for all who wait for one. It holds
+    /// nothing of nodes that were deleted until now.
+    fn begin_checkpoint(&mut self, batch: &LearnBatch) {
+        self.fetch_gpu_weights();
+        let mut replies = Vec::new();
+        while let Some(((), reply)) = self.shared.status.requests.next() {
+            replies.push(reply);
+        }
+        self.checkpoint_due = Instant::now() + interval(&self.options, self.checkpointed);
         let (started, position) = (Instant::now(), self.learned);
-        let dir = &self.options.checkpoint_dir;
-        let failed = |error| CheckpointError::Io { path: dir.clone(), source: io::Error::other(error) };
-        let written = self.log.history(position).map_err(failed).and_then(|history| {
-            let began_unix_ms = self.options.began_unix_ms;
-            let head = CheckpointHead { position, history, model_version: self.version, began_unix_ms };
-            checkpoint::write(dir, head, pulse, |sink| self.save(mark, sink))
-        });
+        if position == EdgeId(0) || self.checkpointed == Some(position) {
+            let durable = self.durable(position).ok_or_else(|| {
+                let why = "nothing was learned yet, so there is nothing to keep";
+                OperationError::Failed(why.to_owned())
+            });
+            replies.into_iter().for_each(|reply| reply.send(durable.clone()));
+            return;
+        }
+        self.drop_pairs();
+        let (sender, outcome) = bounded(1);
+        let quality = self.quality.mean();
+        self.writing = Some(Writing { position, quality, started, outcome, replies });
+        let begun = self.capture(&self.mark(batch)).and_then(|captured| self.write_aside(captured, sender));
+        if let Err(error) = begun {
+            let why = self.failed(error);
+            // Reported to those who wait.
+            let _ = self.conclude(Err(why));
+        }
+        self.shared.metrics.checkpoint.pause.observe(started.elapsed().as_secs_f64());
+    }
+
+    /// Writes what was captured on a thread of its own.
+    fn write_aside(
+        &self,
+        captured: Captured,
+        sender: crossbeam_channel::Sender<Result<CheckpointFile, CheckpointError>>,
+    ) -> io::Result<()> {
+        let (log, dir, nice) = (self.log.clone(), self.options.checkpoint_dir.clone(), self.options.nice);
+        let (position, model_version) = (self.learned, self.version);
+        let began_unix_ms = self.options.began_unix_ms;
+        let write = move || {
+            yield_to_serving(nice);
+            let failed = |error| CheckpointError::Io { path: dir.clone(), source: io::Error::other(error) };
+            let written = log.history(position).map_err(failed).and_then(|history| {
+                let head = CheckpointHead { position, history, model_version, began_unix_ms };
+                checkpoint::write(&dir, head, &|| (), |sink| captured.write(sink))
+            });
+            // The loop has ended where nobody waits for it.
+            let _ = sender.send(written);
+        };
+        std::thread::Builder::new().name("checkpoint".into()).spawn(write).map(drop)
+    }
+
+    /// Takes note of a checkpoint that was written, or was not, and responds to those who wait for it.
+    fn conclude(&mut self, written: Result<CheckpointFile, CheckpointError>) -> Result<(), CheckpointError> {
+        let Some(Writing { position, quality, started, replies, .. }) = self.writing.take() else {
+            return Ok(());
+        };
         let metrics = &self.shared.metrics.checkpoint;
-        match written {
+        let outcome = match written {
             Ok(file) => {
                 metrics.duration.observe(started.elapsed().as_secs_f64());
                 metrics.last_success_timestamp.set(unix_seconds());
                 metrics.bytes.set(file.bytes.cast_signed());
                 self.checkpointed = Some(position);
-                (self.record.checkpoint)(&file, self.quality.mean());
-                Ok(())
+                (self.record.checkpoint)(&file, quality);
+                Ok(file.head.model_version)
             }
             Err(error) => {
                 metrics.failures.inc();
                 tracing::error!(%error, "no checkpoint was written; the next try is at the next interval");
                 Err(error)
             }
-        }
+        };
+        let durable = match &outcome {
+            Ok(model_version) => {
+                Ok(Durable { name: checkpoint::name(position), position, model_version: *model_version })
+            }
+            Err(error) => Err(OperationError::Failed(error.to_string())),
+        };
+        replies.into_iter().for_each(|reply| reply.send(durable.clone()));
+        outcome.map(drop)
+    }
+
+    /// The checkpoint of this position; `None` before anything was learned.
+    fn durable(&self, position: EdgeId) -> Option<Durable> {
+        let name = checkpoint::name(position);
+        (position > EdgeId(0)).then_some(Durable { name, position, model_version: self.version })
+    }
+
+    fn failed(&self, why: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> CheckpointError {
+        CheckpointError::Io { path: self.options.checkpoint_dir.clone(), source: io::Error::other(why) }
     }
 }

@@ -4,13 +4,13 @@
 use std::io::{Error, ErrorKind, Read, Write};
 
 use super::gate::{self, Gate, GateOptions};
-use super::stream_state::{self, Around, StreamState, StreamView};
+use super::stream_state::{self, Around, StreamState};
 use super::{FeedMark, LearnBatch, Learner};
 use crate::device::Device;
 use crate::event::EdgeId;
 use crate::graph::{GraphStore, Keeping, RetentionBounds};
 use crate::model::tables::read_u64;
-use crate::train::{LoadError, Trainer, TrainerOptions};
+use crate::train::{LoadError, SavedTrainer, Trainer, TrainerOptions};
 
 /// What the loop goes on from.
 pub struct Learned {
@@ -80,14 +80,32 @@ impl Learned {
     }
 }
 
+/// All that was learned up to a cursor, as of one moment: what the learner does from then on changes nothing of it.
+pub(super) struct Captured {
+    trainer: SavedTrainer,
+    gate: Vec<u8>,
+    stream: StreamState,
+}
+
+impl Captured {
+    /// Writes what [`Learned::load`] reads.
+    pub fn write(&self, out: &mut impl Write) -> std::io::Result<()> {
+        self.trainer.write(out)?;
+        out.write_all(&self.gate)?;
+        self.stream.view().write(out)
+    }
+}
+
 impl Learner {
-    /// Writes what [`Learned::load`] reads: all that was learned up to the cursor, which stands at `mark`.
-    pub(super) fn save(&self, mark: &FeedMark, out: &mut impl Write) -> std::io::Result<()> {
-        self.trainer.save(out)?;
-        self.gate.as_ref().map_or(Ok(()), |gate| gate.save(out))?;
+    /// All that was learned up to the cursor, which stands at `mark`. Rows by node are shared with the learner until it
+    /// changes them; weights, pairs and destinations are copied.
+    pub(super) fn capture(&self, mark: &FeedMark) -> std::io::Result<Captured> {
+        let mut gate = Vec::new();
+        self.gate.as_ref().map_or(Ok(()), |kept| kept.save(&mut gate))?;
         let parts = (&self.bank, &self.pool, &self.node_rows);
         let graph: &GraphStore = &self.shared.engine.stores.graph;
-        StreamView::new(parts, mark, (graph, self.options.pairs_max)).write(out)
+        let stream = StreamState::copy(parts, mark, (graph, self.options.pairs_max))?;
+        Ok(Captured { trainer: self.trainer.capture()?, gate, stream })
     }
 
     /// Where the feed stood when it had handed out what is learned and no more. `batch` is what was fetched last.

@@ -123,6 +123,8 @@ pub struct Learner {
     /// What the newest checkpoint holds.
     checkpointed: Option<EdgeId>,
     checkpoint_due: Instant,
+    /// The checkpoint that is being written.
+    writing: Option<checkpointing::Writing>,
 }
 
 impl Learner {
@@ -166,6 +168,7 @@ impl Learner {
             start: CatchUp::new(position, shared.progress.indexed()),
             checkpointed,
             checkpoint_due: Instant::now() + checkpointing::interval(&options, checkpointed),
+            writing: None,
             shared,
             options,
             record,
@@ -267,11 +270,9 @@ impl Learner {
                 }
             }
             self.operate(&batch, &pulse);
-            if Instant::now() >= self.checkpoint_due || self.shared.status.requests.is_waiting() {
-                self.checkpoint(&batch, &pulse);
-            }
+            self.checkpoint_if_due(&batch);
         }
-        self.checkpoint(&batch, &pulse);
+        self.checkpoint_at_end(&batch, &pulse);
         Ok(())
     }
 

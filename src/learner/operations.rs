@@ -160,7 +160,7 @@ impl Learner {
             report.gate.kept = kept;
         });
         tracing::info!(version, previous = ?kept, "by an operator: {}", verdict.name());
-        let written = self.write_checkpoint(&self.mark(batch), pulse);
+        let written = self.checkpoint_now(batch, pulse);
         let candidate = if verdict == Verdict::Promoted { version } else { self.trainer.steps() };
         let ((published, kept), position) = (before, self.learned.0);
         (self.record.decision)(&Decision { verdict, figures: None, candidate, published, kept, position });

@@ -116,6 +116,20 @@ impl StreamState {
         self.mark.clock.bounds()
     }
 
+    /// A copy of the parts of a learner over this graph that stands at `mark`.
+    ///
+    /// # Errors
+    /// Rows of nodes are on disk, where no learner keeps them.
+    pub(super) fn copy(
+        (bank, pool, node_rows): (&EdgeBank, &StreamNegatives, &FeatureStore),
+        mark: &FeedMark,
+        (graph, pairs_max): (&GraphStore, usize),
+    ) -> Result<Self> {
+        let kind = Kind::of(graph, node_rows.dimension(), pairs_max);
+        let node_rows = node_rows.copy().ok_or_else(|| Error::other("rows of nodes are on disk"))?;
+        Ok(Self { bank: bank.clone(), pool: pool.clone(), node_rows, mark: mark.clone(), kind })
+    }
+
     /// All of it, to be written.
     pub(super) fn view(&self) -> StreamView<'_> {
         let Self { bank, pool, node_rows, mark, kind } = self;
@@ -163,16 +177,7 @@ pub(super) struct StreamView<'a> {
     kind: Kind,
 }
 
-impl<'a> StreamView<'a> {
-    /// The parts of a learner over this graph that stands at `mark`.
-    pub fn new(
-        (bank, pool, node_rows): (&'a EdgeBank, &'a StreamNegatives, &'a FeatureStore),
-        mark: &'a FeedMark,
-        (graph, pairs_max): (&GraphStore, usize),
-    ) -> Self {
-        Self { bank, pool, node_rows, mark, kind: Kind::of(graph, node_rows.dimension(), pairs_max) }
-    }
-
+impl StreamView<'_> {
     /// Writes them, behind [`MAGIC`].
     ///
     /// # Errors

@@ -21,6 +21,7 @@ mod gate;
 mod gpu;
 mod node_rows;
 mod operations;
+mod pauses;
 mod replay;
 mod walk;
 
@@ -190,7 +191,7 @@ impl Learner {
     /// What a checkpoint of a learner that has drained holds.
     fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
-        self.save(&self.feed.mark(), &mut bytes).unwrap();
+        self.capture(&self.feed.mark()).unwrap().write(&mut bytes).unwrap();
         bytes
     }
 
@@ -468,7 +469,7 @@ fn a_forgotten_node_is_in_no_byte_of_a_checkpoint() {
     states.gather(&[NodeId(2)], &mut published);
     assert_eq!(Some(&published[..]), state.memory.row(NodeId(2)), "readers see it without that message");
     assert_eq!(states.updated(NodeId(2)), Some(state.memory.updated(NodeId(2))));
-    learner.checkpoint(&LearnBatch::default(), &|| ());
+    learner.checkpoint_now(&LearnBatch::default(), &|| ()).unwrap();
     assert_eq!(learner.bank.score(NodeId(2), NodeId(9)), 0.0);
 
     // What a restart shows is what was shown before it.

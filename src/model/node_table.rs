@@ -1,16 +1,21 @@
 //! [`NodeTable`]: a value per node, in pages. Ids of nodes are never reused, so tables by id grow with every node
 //! that ever was; a page in which every node has the empty value takes no memory, so where nodes come and go, those
 //! that went cost a pointer per page.
+//!
+//! A copy of a table shares its pages until one of both changes a value, and copies only the page of that. So a
+//! checkpoint can be written from a copy while the table goes on.
+
+use std::sync::Arc;
 
 use crate::event::NodeId;
 
 /// Nodes of a page.
-const PAGE: usize = 1 << 10;
+const PAGE: usize = 256;
 
 /// Values by node; every node beyond the end has the empty value.
 #[derive(Clone, Debug)]
 pub struct NodeTable<T> {
-    pages: Vec<Option<Page<T>>>,
+    pages: Vec<Option<Arc<Page<T>>>>,
     /// One more than the highest node that ever had a value.
     len: usize,
     empty: T,
@@ -18,7 +23,7 @@ pub struct NodeTable<T> {
 
 #[derive(Clone, Debug)]
 struct Page<T> {
-    values: Box<[T]>,
+    values: [T; PAGE],
     /// Values that are not empty.
     used: usize,
 }
@@ -69,6 +74,7 @@ impl<T: Copy + PartialEq> NodeTable<T> {
             if let Some(slot) = self.pages.get_mut(number)
                 && let Some(page) = slot
             {
+                let page = Arc::make_mut(page);
                 let old = std::mem::replace(&mut page.values[node.index() % PAGE], value);
                 page.used -= usize::from(old != self.empty);
                 if page.used == 0 {
@@ -82,8 +88,9 @@ impl<T: Copy + PartialEq> NodeTable<T> {
             self.pages.resize_with(number + 1, || None);
         }
         let empty = self.empty;
-        let page = self.pages[number]
-            .get_or_insert_with(|| Page { values: vec![empty; PAGE].into_boxed_slice(), used: 0 });
+        let page =
+            self.pages[number].get_or_insert_with(|| Arc::new(Page { values: [empty; PAGE], used: 0 }));
+        let page = Arc::make_mut(page);
         let old = std::mem::replace(&mut page.values[node.index() % PAGE], value);
         page.used += usize::from(old == empty);
     }
@@ -97,8 +104,8 @@ impl<T: Copy + PartialEq> NodeTable<T> {
     /// Bytes held.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.pages.iter().flatten().count() * PAGE * size_of::<T>()
-            + self.pages.capacity() * size_of::<Option<Page<T>>>()
+        self.pages.iter().flatten().count() * size_of::<Page<T>>()
+            + self.pages.capacity() * size_of::<Option<Arc<Page<T>>>>()
     }
 }
 
@@ -114,6 +121,15 @@ impl<T: Copy + PartialEq> PartialEq for NodeTable<T> {
 mod tests {
     use super::*;
     use crate::device::rng;
+
+    #[test]
+    fn a_copy_stays_as_it_was() {
+        let mut table = NodeTable::new(0_u32);
+        (0..5_000).for_each(|node| table.set(NodeId(node), node + 1));
+        let (copy, before) = (table.clone(), table.to_vec());
+        (0..5_000).step_by(3).for_each(|node| table.set(NodeId(node), if node % 2 == 0 { 0 } else { 9 }));
+        assert!(copy.to_vec() == before && table.to_vec() != before);
+    }
 
     #[test]
     fn a_table_is_as_a_vector_and_gives_back_what_is_empty() {

@@ -6,8 +6,11 @@
 //! is copied. A row that is cleared gives its place back for the next row: ids of nodes are never reused, places are,
 //! so a stream whose nodes come and go holds the rows of those that are there. As bytes it is one table by node, row
 //! after row.
+//!
+//! A copy of a table shares its chunks until one of both writes a row, and copies only the chunk of that.
 
 use std::io::{Error, ErrorKind, Read, Result, Write};
+use std::sync::Arc;
 
 use super::node_table::NodeTable;
 use super::tables;
@@ -15,7 +18,7 @@ use crate::device::{Device, DeviceBuffer, prefetch};
 use crate::event::NodeId;
 
 /// Rows of a chunk.
-const CHUNK_ROWS: usize = 256;
+const CHUNK_ROWS: usize = 32;
 
 /// Values of a cache line.
 const LINE_VALUES: usize = 16;
@@ -36,7 +39,7 @@ pub(super) struct NodeRows {
     /// Those of them that were given back; their rows are zeros.
     free: Vec<u32>,
     /// Aligned, so that a vector that begins on a multiple of 16 values lies in whole cache lines.
-    chunks: Vec<DeviceBuffer<f32>>,
+    chunks: Vec<Arc<DeviceBuffer<f32>>>,
 }
 
 impl NodeRows {
@@ -74,7 +77,7 @@ impl NodeRows {
     /// The row of `node` for writing.
     pub fn get_mut(&mut self, node: NodeId) -> &mut [f32] {
         let (chunk, at) = self.place(node);
-        &mut self.chunks[chunk].as_mut_slice()[at..][..self.dimension]
+        &mut Arc::make_mut(&mut self.chunks[chunk]).as_mut_slice()[at..][..self.dimension]
     }
 
     /// The rows of two nodes for writing; `None` if they are one node.
@@ -82,9 +85,11 @@ impl NodeRows {
         let ((chunk_a, at_a), (chunk_b, at_b), dimension) = (self.place(a), self.place(b), self.dimension);
         let [range_a, range_b] = [at_a, at_b].map(|at| at..at + dimension);
         if chunk_a == chunk_b {
-            return self.chunks[chunk_a].as_mut_slice().get_disjoint_mut([range_a, range_b]).ok();
+            let chunk = Arc::make_mut(&mut self.chunks[chunk_a]);
+            return chunk.as_mut_slice().get_disjoint_mut([range_a, range_b]).ok();
         }
-        let [chunk_a, chunk_b] = self.chunks.get_disjoint_mut([chunk_a, chunk_b]).ok()?;
+        let chunks = self.chunks.get_disjoint_mut([chunk_a, chunk_b]).ok()?;
+        let [chunk_a, chunk_b] = chunks.map(Arc::make_mut);
         Some([&mut chunk_a.as_mut_slice()[range_a], &mut chunk_b.as_mut_slice()[range_b]])
     }
 
@@ -103,7 +108,7 @@ impl NodeRows {
     /// A place that was never given.
     fn next_place(&mut self) -> u32 {
         if self.used == self.chunks.len() * CHUNK_ROWS {
-            self.chunks.push(DeviceBuffer::zeros(&Device::Cpu, CHUNK_ROWS * self.dimension));
+            self.chunks.push(Arc::new(DeviceBuffer::zeros(&Device::Cpu, CHUNK_ROWS * self.dimension)));
         }
         self.used += 1;
         // Fewer rows than nodes, whose ids have 32 bits.
@@ -127,7 +132,8 @@ impl NodeRows {
     /// Bytes held.
     pub fn bytes(&self) -> usize {
         self.chunks.len() * CHUNK_ROWS * self.dimension * size_of::<f32>()
-            + self.chunks.capacity() * size_of::<DeviceBuffer<f32>>()
+            + self.chunks.len() * size_of::<DeviceBuffer<f32>>()
+            + self.chunks.capacity() * size_of::<Arc<DeviceBuffer<f32>>>()
             + self.places.bytes()
             + self.free.capacity() * size_of::<u32>()
     }
@@ -210,6 +216,14 @@ mod tests {
         }
         assert!(rounds.bytes() < 3 * CHUNK_ROWS * 3 * 4 + 16_384, "{}", rounds.bytes());
         assert!(table.bytes() < CHUNK_ROWS * 3 * 4 + 1_100 * 8, "{}", table.bytes());
+        let mut copy = table.clone();
+        copy.get_mut(NodeId(0)).fill(7.0);
+        let _ = copy.get_two_mut(NodeId(256), NodeId(1_000)).map(|[a, b]| (a.fill(7.0), b.fill(7.0)));
+        copy.clear(NodeId(255));
+        assert_eq!(
+            (table.get(NodeId(0)), table.get(NodeId(256))),
+            (Some(&[0.5; 3][..]), Some(&[256.5; 3][..]))
+        );
         let mut bytes = Vec::new();
         table.write(1_001, &mut bytes).unwrap();
         assert_eq!(bytes.len(), 8 + 1_001 * 12);

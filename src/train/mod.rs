@@ -31,7 +31,7 @@ mod trainer;
 
 pub use negative::DestinationPool;
 pub use prepare::{PreparedBatch, Preparer};
-pub use save::LoadError;
+pub use save::{LoadError, SavedTrainer};
 pub use stream_negatives::{RECENT_EVENTS, Rivals, StreamNegatives};
 pub use trainer::{
     Negatives, PhaseSeconds, Positives, RankQuery, StepMode, StepReport, TrainError, Trainer, TrainerOptions,

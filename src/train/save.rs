@@ -64,12 +64,46 @@ pub enum LoadError {
     State(#[from] StateError),
 }
 
+/// Everything that a trainer needs to go on, as of one moment.
+pub struct SavedTrainer {
+    /// What stands before the state.
+    head: Vec<u8>,
+    state: ModelState,
+}
+
+impl SavedTrainer {
+    /// Writes what [`Trainer::load`] reads.
+    ///
+    /// # Errors
+    /// What `out` reports.
+    pub fn write(&self, out: &mut impl Write) -> std::io::Result<()> {
+        out.write_all(&self.head)?;
+        self.state.write(out)
+    }
+}
+
 impl Trainer {
     /// Writes everything that a later [`Self::load`] needs to go on bit for bit.
     ///
     /// # Errors
     /// What `out` reports, or the GPU's, if one computes.
     pub fn save(&self, out: &mut impl Write) -> std::io::Result<()> {
+        self.save_head(out)?;
+        self.state.write(out)
+    }
+
+    /// The same, to be written while the trainer goes on. Takes as long as copying the weights: the tables by node are
+    /// shared, and copied page by page where they change.
+    ///
+    /// # Errors
+    /// The GPU's, if one computes.
+    pub fn capture(&self) -> std::io::Result<SavedTrainer> {
+        let mut head = Vec::new();
+        self.save_head(&mut head)?;
+        Ok(SavedTrainer { head, state: self.state.clone() })
+    }
+
+    fn save_head(&self, out: &mut impl Write) -> std::io::Result<()> {
         tables::write_u64(out, MAGIC)?;
         tables::write_table(out, self.options.model.name().as_bytes())?;
         let fields: Vec<f64> = self.options.model.as_fields().into_iter().map(|(_, value)| value).collect();
@@ -81,8 +115,7 @@ impl Trainer {
         let moments = self.adam.to_bytes(parameters).map_err(Error::other)?;
         self.device.check().map_err(Error::other)?;
         tables::write_table(out, &weights)?;
-        tables::write_table(out, &moments)?;
-        self.state.write(out)
+        tables::write_table(out, &moments)
     }
 
     /// A trainer from saved bytes. The model's shape must be that of `options`; the learning rate and its

@@ -120,7 +120,7 @@ fn a_learner_that_begins_without_a_file_writes_one_before_it_names_one() {
     let mut learner = rig.learner_at(trainer(), rig.log.end(), rig.options());
     assert_eq!(learner.checkpointed, None);
     let requested = rig.shared.status.requests.submit(()).unwrap();
-    learner.checkpoint(&LearnBatch::default(), &|| ());
+    learner.checkpoint_now(&LearnBatch::default(), &|| ()).unwrap();
     let Durable { name, position, .. } = requested.try_recv().unwrap().unwrap();
     assert_eq!(position, rig.log.end());
     assert!(rig.folder.path().join(&name).is_file(), "{name}");

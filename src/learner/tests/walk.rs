@@ -158,7 +158,7 @@ fn a_deleted_node_leaves_no_row_no_pair_and_no_byte_of_its_own() {
     rig.append(batch, STARTED);
     learner.drain();
     let before = responses(&rig);
-    learner.checkpoint(&LearnBatch::default(), &|| ());
+    learner.checkpoint_now(&LearnBatch::default(), &|| ()).unwrap();
     assert_eq!(traces(&learner), [false; 3]);
     assert!(row(&learner).iter().all(|value| *value == 0.0));
     let engine = &rig.shared.engine;

@@ -1,0 +1,85 @@
+//! Checkpoints that are written while the learner goes on.
+
+use std::io::Read;
+use std::time::{Duration, Instant};
+
+use super::*;
+use crate::event::EventTime;
+use crate::learner::checkpoint;
+use crate::model::{ModelState, TgnOptions};
+
+#[test]
+fn a_checkpoint_holds_what_was_learned_when_it_was_captured_and_learning_goes_on_beside_it() {
+    let mut rig = Rig::new();
+    rig.append_edges(40, 100);
+    let mut learner = rig.learner(rig.options());
+    learner.drain();
+    let (mark, position, before) = (learner.feed.mark(), learner.learned, learner.to_bytes());
+    let captured = learner.capture(&mark).unwrap();
+    let requested = rig.shared.status.requests.submit(()).unwrap();
+    learner.checkpoint_if_due(&LearnBatch::default());
+    // Everything changes: rows, messages, pairs, destinations; a node goes.
+    rig.append_edges(40, 300);
+    let mut batch = EdgeBatch::default();
+    record(&mut batch, Op::DeleteNode, 3);
+    rig.append(batch, STARTED);
+    learner.drain();
+    assert_ne!(learner.to_bytes(), before);
+    let mut bytes = Vec::new();
+    captured.write(&mut bytes).unwrap();
+    assert!(bytes == before, "the capture stays as it was");
+    let begun = Instant::now();
+    let durable = loop {
+        learner.checkpoint_if_due(&LearnBatch::default());
+        if let Ok(durable) = requested.try_recv() {
+            break durable.unwrap();
+        }
+        assert!(begun.elapsed() < Duration::from_secs(60));
+    };
+    assert_eq!((durable.position, learner.checkpointed), (position, Some(position)));
+    let mut found = checkpoint::open(&rig.folder.path().join(&durable.name)).unwrap();
+    let mut bytes = Vec::new();
+    found.payload.read_to_end(&mut bytes).unwrap();
+    assert!(bytes == before, "the file is the capture");
+
+    // One that comes while another is written gets the next, which has all.
+    learner.checkpoint_due = Instant::now();
+    learner.checkpoint_if_due(&LearnBatch::default());
+    let later = rig.shared.status.requests.submit(()).unwrap();
+    learner.checkpoint_at_end(&LearnBatch::default(), &|| ());
+    assert_eq!(later.try_recv().unwrap().unwrap().position, learner.learned);
+    assert!(rig.folder.path().join(checkpoint::name(learner.learned)).is_file());
+}
+
+/// Of `NODES` nodes, 500,000 by default, with memory and messages as wide as the defaults.
+#[test]
+fn capturing_pauses_learning_for_a_fraction_of_what_writing_takes() {
+    let nodes: u32 = std::env::var("NODES").ok().and_then(|nodes| nodes.parse().ok()).unwrap_or(500_000);
+    let needs = TgnOptions::default().needs();
+    let mut state = ModelState::new(&needs);
+    let row = vec![0.5; needs.memory_dim];
+    for node in 0..nodes {
+        let (id, time) = (NodeId(node), EventTime(i64::from(node)));
+        state.memory.write(id, &row, time);
+        state.mailbox.post(id, NodeId(node / 2), EdgeId(u64::from(node)), time).fill(0.25);
+    }
+    let begun = Instant::now();
+    let copy = state.clone();
+    let captured = begun.elapsed();
+    // What a step of 600 seeds changes while the copy is there.
+    let begun = Instant::now();
+    for i in 0..600 {
+        let id = NodeId((i * 7919) % nodes);
+        state.memory.write(id, &row, EventTime(1));
+        state.mailbox.post(id, NodeId(0), EdgeId(0), EventTime(1)).fill(0.5);
+    }
+    let step = begun.elapsed();
+    let begun = Instant::now();
+    copy.write(&mut std::io::sink()).unwrap();
+    let written = begun.elapsed();
+    println!(
+        "{nodes} nodes, {} MB: captured in {captured:?}, written in {written:?}; a step copies for {step:?}",
+        state.bytes() >> 20
+    );
+    assert!(captured < Duration::from_millis(250), "{captured:?}");
+}
