@@ -487,6 +487,7 @@ fn every_panel_and_every_alert_finds_data_of_a_daemon_at_work() {
 
 /// Parts of selectors of alerts that find nothing at a daemon at work, each with the reason.
 const UNSEEN: &[(&str, &str)] = &[
+    ("evergraph_backup_last_success_timestamp_seconds", "there is no backup"),
     ("evergraph_ingest_lag_records", "there is no Kafka here"),
     ("code=~\"5..\"", "no request has failed"),
     ("evergraph_http_certificate_expiry_timestamp_seconds", "it speaks no HTTPS"),

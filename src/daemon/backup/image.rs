@@ -4,10 +4,12 @@
 //! Segments of the log and dead letters are appended to, up to the length of now; all other files never change. The
 //! order in which they are taken makes them fit:
 //!
-//! - The newest checkpoint, then the snapshots, then the log, which is so ahead of both.
+//! - The checkpoints, then the snapshots, then the log, which is so ahead of both.
 //! - With retention, a checkpoint needs a snapshot that was written before it. The daemon removes that only after the
-//!   next checkpoint. So if the checkpoint is still the newest once all snapshots are open, the one that it needs is
-//!   among them. If not, all is taken anew.
+//!   next checkpoint. So if the checkpoints are still the same once all snapshots are open, the snapshots that they
+//!   need are among them. If not, all is opened anew.
+//! - Only then is anything read through, which takes long: the newest checkpoint and the snapshots that are intact are
+//!   copied.
 //!
 //! Of the log, what lies before both the checkpoint and the snapshots is left out, unless all of it is wanted.
 
@@ -75,13 +77,17 @@ impl ChunkReader {
 }
 
 impl ImageFile {
-    fn open(data: &Path, path: String) -> Result<Self> {
+    /// A file of a data directory; `None` if it is not there.
+    fn open(data: &Path, path: String) -> Result<Option<Self>> {
         let whole = data.join(&path);
-        let opened = File::open(&whole).and_then(|file| Ok((file.metadata()?, file)));
-        let (about, file) = opened.with_context(|| format!("cannot open {}", whole.display()))?;
+        let (about, file) = match File::open(&whole).and_then(|file| Ok((file.metadata()?, file))) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            opened => opened.with_context(|| format!("cannot open {}", whole.display()))?,
+        };
         let modified_unix_ns =
             Some(i128::from(about.mtime()) * 1_000_000_000 + i128::from(about.mtime_nsec()));
-        Ok(Self { path, bytes: about.len(), modified_unix_ns, content: Content::File(Arc::new(file)) })
+        let content = Content::File(Arc::new(file));
+        Ok(Some(Self { path, bytes: about.len(), modified_unix_ns, content }))
     }
 
     fn made(path: String, bytes: Vec<u8>) -> Self {
@@ -134,12 +140,21 @@ impl Image {
     }
 
     fn try_take(data: &Path, whole_log: bool) -> Result<Option<Self>> {
-        let mut files = Vec::new();
-        let checkpoint = newest_checkpoint(data, &mut files)?;
-        let Some(snapshots) = open_snapshots(data, &mut files)? else { return Ok(None) };
-        if newest_checkpoint(data, &mut Vec::new())? != checkpoint {
+        let [checkpoints, snapshots] = ["checkpoints", "snapshots"].map(|folder| data.join(folder));
+        let listed = checkpoint_names(&checkpoints)?;
+        let (Some(saved), Some(indexes)) =
+            (open_all(data, "checkpoints", &listed)?, open_snapshots(data, &snapshots)?)
+        else {
+            return Ok(None);
+        };
+        if checkpoint_names(&checkpoints)? != listed {
             return Ok(None);
         }
+        let mut files = Vec::new();
+        let Some(checkpoint) = newest_intact(saved, &checkpoints, &mut files)? else { return Ok(None) };
+        // One that cannot be read may be on its way out, after a newer checkpoint.
+        let is_same = || checkpoint_names(&checkpoints).is_ok_and(|names| names == listed);
+        let Some(snapshots) = intact(indexes, (&snapshots, &is_same), &mut files)? else { return Ok(None) };
         let catalog = Catalog::open_read_only(&data.join(CATALOG))?.copy()?;
         files.push(ImageFile::made(CATALOG.to_owned(), catalog));
         open_dead_letters(data, &mut files)?;
@@ -148,8 +163,9 @@ impl Image {
         let needed = first.zip(checkpoint).map(|(snapshot, checkpoint)| snapshot.min(checkpoint));
         let wanted = if whole_log { &log.segments[..] } else { log.from(needed.unwrap_or_default()) };
         for segment in wanted {
-            // One that was cut off since would have been needed.
-            let Ok(file) = ImageFile::open(data, format!("log/{}", segment.name)) else { return Ok(None) };
+            // What was written since does not need one that was cut off since.
+            let file = ImageFile::open(data, format!("log/{}", segment.name))?;
+            let Some(file) = file else { return Ok(None) };
             files.push(ImageFile { bytes: segment.bytes, ..file });
         }
         files.push(ImageFile::made(format!("log/{}", log::MARK_NAME), log.mark.clone()));
@@ -161,46 +177,76 @@ impl Image {
     }
 }
 
-/// Position of the newest intact checkpoint, which becomes one of `files`.
-fn newest_checkpoint(data: &Path, files: &mut Vec<ImageFile>) -> Result<Option<EdgeId>> {
-    let folder = data.join("checkpoints");
-    let mut names = names_in(&folder)?;
+/// Names of the checkpoints, the newest first: their names sort as positions do.
+fn checkpoint_names(folder: &Path) -> Result<Vec<String>> {
+    let mut names = names_in(folder)?;
     names.retain(|name| name.ends_with(checkpoint::SUFFIX));
-    // Their names sort as positions do.
-    names.sort_unstable_by(|a, b| b.cmp(a));
-    for name in names {
-        let Ok(file) = ImageFile::open(data, format!("checkpoints/{name}")) else { continue };
-        match checkpoint::open(&folder.join(&name)) {
+    names.reverse();
+    Ok(names)
+}
+
+/// These files of a folder; `None` if one went meanwhile.
+fn open_all(data: &Path, folder: &str, names: &[String]) -> Result<Option<Vec<ImageFile>>> {
+    names.iter().map(|name| ImageFile::open(data, format!("{folder}/{name}"))).collect()
+}
+
+/// A snapshot with its files.
+type OpenSnapshot = (EdgeId, Vec<ImageFile>);
+
+/// The snapshots, the newest first; `None` if one went meanwhile.
+fn open_snapshots(data: &Path, folder: &Path) -> Result<Option<Vec<OpenSnapshot>>> {
+    let mut opened = Vec::new();
+    if !folder.is_dir() {
+        return Ok(Some(opened));
+    }
+    let unreadable = || format!("cannot read the folder {}", folder.display());
+    for position in snapshot::positions(folder).with_context(unreadable)?.into_iter().rev() {
+        let name = snapshot::name(position);
+        let names = match names_in(&folder.join(&name)) {
+            Err(_) if !folder.join(&name).exists() => return Ok(None),
+            names => names?,
+        };
+        let Some(files) = open_all(data, &format!("snapshots/{name}"), &names)? else { return Ok(None) };
+        opened.push((position, files));
+    }
+    Ok(Some(opened))
+}
+
+/// Position of the newest intact checkpoint, which becomes one of `files`; `Some(None)` if there is none, and `None` if
+/// one went meanwhile.
+#[allow(clippy::option_option, reason = "without a checkpoint there is a backup, too")]
+fn newest_intact(
+    opened: Vec<ImageFile>,
+    folder: &Path,
+    files: &mut Vec<ImageFile>,
+) -> Result<Option<Option<EdgeId>>> {
+    for file in opened {
+        let path = folder.join(file.path.rsplit('/').next().unwrap_or_default());
+        match checkpoint::open(&path) {
             Ok(found) => {
                 files.push(file);
-                return Ok(Some(found.file.head.position));
+                return Ok(Some(Some(found.file.head.position)));
             }
+            Err(_) if !path.exists() => return Ok(None),
             Err(error) => tracing::warn!(%error, "the checkpoint is left out of the backup"),
         }
     }
-    Ok(None)
+    Ok(Some(None))
 }
 
-/// Positions of the intact snapshots that are needed; their files become some of `files`. `None` if one went meanwhile.
-fn open_snapshots(data: &Path, files: &mut Vec<ImageFile>) -> Result<Option<Vec<EdgeId>>> {
-    let folder = data.join("snapshots");
+/// Positions of the intact snapshots that are needed; their files become some of `files`. `None` if one went meanwhile,
+/// or may be about to because the checkpoints are not the same any more.
+fn intact(
+    opened: Vec<OpenSnapshot>,
+    (folder, is_same): (&Path, &dyn Fn() -> bool),
+    files: &mut Vec<ImageFile>,
+) -> Result<Option<Vec<EdgeId>>> {
     let mut taken = Vec::new();
-    if !folder.is_dir() {
-        return Ok(Some(taken));
-    }
-    let all = snapshot::positions(&folder)
-        .with_context(|| format!("cannot read the folder {}", folder.display()))?;
-    for position in all.into_iter().rev() {
-        let name = snapshot::name(position);
-        let path = folder.join(&name);
-        let opened = names_in(&path).and_then(|names| {
-            let open = |file: String| ImageFile::open(data, format!("snapshots/{name}/{file}"));
-            names.into_iter().map(open).collect::<Result<Vec<_>>>()
-        });
-        let verified =
-            snapshot::open(&path, ClockRules::default()).and_then(|head| head.verify().map(|()| head));
-        match (opened, verified) {
-            (Ok(opened), Ok(head)) => {
+    for (position, opened) in opened {
+        let path = folder.join(snapshot::name(position));
+        let read = snapshot::open(&path, ClockRules::default());
+        match read.and_then(|head| head.verify().map(|()| head)) {
+            Ok(head) => {
                 files.extend(opened);
                 taken.push(position);
                 // Nothing was released: it fits every checkpoint, and no older one is needed.
@@ -210,9 +256,8 @@ fn open_snapshots(data: &Path, files: &mut Vec<ImageFile>) -> Result<Option<Vec<
                     break;
                 }
             }
-            _ if !path.exists() => return Ok(None),
-            (Err(error), _) => return Err(error),
-            (_, Err(error)) => tracing::warn!(%error, "the snapshot is left out of the backup"),
+            Err(_) if !path.exists() || !is_same() => return Ok(None),
+            Err(error) => tracing::warn!(%error, "the snapshot is left out of the backup"),
         }
     }
     Ok(Some(taken))
@@ -222,9 +267,9 @@ fn open_dead_letters(data: &Path, files: &mut Vec<ImageFile>) -> Result<()> {
     let folder = data.join("dead-letters");
     if folder.is_dir() {
         // The older files are renamed, and the oldest removed, while one looks.
-        let opened =
-            names_in(&folder)?.into_iter().map(|name| ImageFile::open(data, format!("dead-letters/{name}")));
-        files.extend(opened.filter_map(Result::ok));
+        for name in names_in(&folder)? {
+            files.extend(ImageFile::open(data, format!("dead-letters/{name}"))?);
+        }
     }
     Ok(())
 }
