@@ -4,7 +4,7 @@
 CARGO_HOME ?= $(HOME)/.cargo
 export PATH := $(CARGO_HOME)/bin:$(CURDIR)/.cache/tools/bin:$(PATH)
 
-.PHONY: help demo test fuzz schemathesis soak check fmt manifests package peers ops-peers learn-peers drift learning-curve cache-bench prequential \
+.PHONY: help demo test fuzz schemathesis soak kills check fmt manifests package peers ops-peers learn-peers drift learning-curve cache-bench prequential \
 	gpu
 
 help: ## list these targets
@@ -42,6 +42,9 @@ schemathesis: ## test a running daemon's responses against its own OpenAPI docum
 soak: ## run the daemon on 20,000 events a second with restarts and kills, and write its page; SOAK_MINUTES=60
 	@scripts/setup.sh test
 	SOAK_MINUTES="$${SOAK_MINUTES:-60}" cargo test --locked --release --test it soak:: -- --ignored --nocapture
+
+kills: ## kill the daemon at random moments and compare it with one that was not killed; KILLS=200, SEED=seed
+	KILLS="$${KILLS:-200}" cargo test --locked --release --test it kills:: -- --test-threads=1 --nocapture
 
 check: ## formatting, lints and the house rules, before every commit
 	@scripts/setup.sh check

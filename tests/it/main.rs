@@ -44,6 +44,7 @@ mod kernels_compile;
 mod kernels_host;
 mod keys;
 mod keys_as_sent;
+mod kills;
 mod live;
 mod log;
 mod manifests;

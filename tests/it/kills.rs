@@ -1,0 +1,163 @@
+//! `kill -9` at random moments of snapshots, cuts, checkpoints and starts: what was acknowledged is there once, and the
+//! graph and the learner's position equal those of a run that was never broken.
+
+use std::path::Path;
+use std::time::Duration;
+
+use evergraph::device::rng;
+use serde_json::Value;
+
+use crate::process::{Moments, Process, Start};
+
+/// Events of a batch, and of a push.
+const BATCH: u64 = 200;
+const SEGMENT_BYTES: u64 = 1 << 20;
+
+/// One run: how much of what.
+struct Run {
+    kills: u64,
+    /// Pushes between two kills.
+    pushes: u64,
+    features: usize,
+    settings: &'static [&'static str],
+}
+
+/// Event `i` as a line; some delete a node.
+fn line(i: u64, features: usize) -> String {
+    let (src, dst) = (i * i % 829, i * 7 % 411);
+    if i % 1_000 == 999 {
+        return format!("{{\"op\":\"delete\",\"node\":\"u{src}\",\"idempotency_key\":\"e{i}\"}}\n");
+    }
+    let row: Vec<String> = (0..features as u64).map(|f| format!("{}.5", (i + f) % 7)).collect();
+    let row = row.join(",");
+    format!(
+        "{{\"src\":\"u{src}\",\"dst\":{dst},\"ts\":{i},\"features\":[{row}],\"idempotency_key\":\"e{i}\"}}\n"
+    )
+}
+
+/// Pushes a batch; `false` if the daemon died before it acknowledged it.
+fn push(process: &Process, from: u64, features: usize) -> bool {
+    let body: String = (from..from + BATCH).map(|i| line(i, features)).collect();
+    match process.post("/v1/events", "application/x-ndjson", &body) {
+        Ok((200, response)) => {
+            let written = response["accepted"].as_u64().unwrap() + response["duplicates"].as_u64().unwrap();
+            assert_eq!(written, BATCH, "{response}");
+            true
+        }
+        Ok((status, response)) => panic!("{status}: {response}"),
+        Err(_) => false,
+    }
+}
+
+/// Has a snapshot and a checkpoint written and the log cut; `false` once the daemon is dead.
+fn operate(process: &Process) -> bool {
+    ["snapshots", "checkpoints", "log/cut"]
+        .iter()
+        .all(|what| process.post(&format!("/v1/admin/{what}"), "application/json", "{}").is_ok())
+}
+
+fn start(data: &Path, run: &Run) -> Start {
+    let start = Start::in_dir(data)
+        .set(&format!("stream.edge_feature_dimension={}", run.features))
+        .set("learner.train=false")
+        .set("checkpoint.interval_seconds=1");
+    run.settings.iter().fold(start, |start, setting| start.set(setting))
+}
+
+/// What requests show of the graph. What a node's memory has taken in depends on where batches of the learner ended.
+fn responses(process: &Process) -> Vec<Value> {
+    let keys = (0..829).step_by(9).map(|i| Value::from(format!("u{i}")));
+    let keys: Vec<Value> = keys.chain((0..411).step_by(9).map(Value::from)).collect();
+    let node = |key: &Value| {
+        let name = key.as_str().map_or_else(|| key.to_string(), str::to_owned);
+        process.get(&format!("/v1/nodes/{name}?neighbors=200")).unwrap().1
+    };
+    let mut found: Vec<Value> = keys.iter().map(node).collect();
+    for fields in found.iter_mut().filter_map(Value::as_object_mut) {
+        for field in ["freshness", "request_id", "details", "learned_event"] {
+            fields.remove(field);
+        }
+    }
+    let graph = &process.status()["graph"];
+    found
+        .push(["nodes", "edges", "late_edges", "latest_event_time"].map(|field| graph[field].clone()).into());
+    found
+}
+
+fn learned(process: &Process, end: u64) {
+    process.wait_until("learned", |status| status["learner"]["applied_position"].as_u64() == Some(end));
+}
+
+fn kills_lose_nothing(run: &Run) {
+    let (broken, whole) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let cutting = start(broken.path(), run)
+        .set("snapshot.log_bytes=200000")
+        .set(&format!("log.segment_bytes={SEGMENT_BYTES}"))
+        .set(&format!("log.retention_bytes={}", SEGMENT_BYTES));
+    let unbroken = start(whole.path(), run).ready();
+    let (mut moments, mut next, mut while_starting) = (Moments::from_environment(), 0, 0);
+    for kill in 0..run.kills {
+        let mut process = cutting.spawn();
+        if rng::unit_f32([kill, 0, 0, 0]) < 0.3 {
+            std::thread::sleep(moments.below(Duration::from_millis(300)));
+            process.kill();
+            while_starting += 1;
+            continue;
+        }
+        process.wait_until_ready();
+        let stands_at = process.status()["log"]["durable_position"].as_u64().unwrap();
+        assert!(stands_at >= next, "kill {kill}: {next} acknowledged, {stands_at} in the log");
+        let begun = next;
+        std::thread::scope(|scope| {
+            let pusher = scope.spawn(|| {
+                let mut from = begun;
+                while from < begun + run.pushes * BATCH && push(&process, from, run.features) {
+                    from += BATCH;
+                }
+                from
+            });
+            scope.spawn(|| while operate(&process) {});
+            std::thread::sleep(moments.below(Duration::from_millis(1_500)));
+            process.signal("-KILL");
+            next = pusher.join().unwrap();
+        });
+        process.kill();
+    }
+    assert!(while_starting > 0, "none was killed while it started");
+    let process = cutting.ready();
+    // The last batch before a kill may be in the log without having been acknowledged: here it is a duplicate.
+    let end = next + BATCH;
+    assert!(push(&process, next, run.features));
+    (0..end).step_by(BATCH as usize).for_each(|from| assert!(push(&unbroken, from, run.features)));
+    for process in [&process, &unbroken] {
+        let position = process.status()["log"]["durable_position"].as_u64();
+        assert_eq!(position, Some(end), "every event once");
+        learned(process, end);
+    }
+    let expected = responses(&unbroken);
+    crate::snapshots::assert_same(&responses(&process), &expected);
+    let (_, _, first) = crate::snapshots::segments(broken.path());
+    eprintln!("{} kills, {while_starting} of them while starting; log {first}..{end}", run.kills);
+    assert!(first > 0, "the log was never cut");
+    assert!(process.terminate().success() && unbroken.terminate().success());
+    let (broken, whole) = (crate::process::log_of(broken.path()), crate::process::log_of(whole.path()));
+    assert_eq!(broken["edges"], whole["edges"]);
+    assert_eq!(broken["graph_digest"], whole["graph_digest"]);
+}
+
+/// How often to kill: `KILLS` of the environment, or a few times.
+fn kills() -> u64 {
+    std::env::var("KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(8)
+}
+
+#[test]
+fn kills_while_snapshots_cuts_checkpoints_and_starts_go_on_lose_nothing() {
+    let pushes = 200 / kills().clamp(1, 20);
+    kills_lose_nothing(&Run { kills: kills(), pushes, features: 32, settings: &[] });
+}
+
+#[test]
+fn kills_lose_nothing_with_wide_rows_and_small_budgets() {
+    let settings = &["memory.rows_bytes_max=4000000", "memory.graph_bytes_max=1048576", "graph.shards=16"];
+    kills_lose_nothing(&Run { kills: kills(), pushes: 5, features: 172, settings });
+}
