@@ -44,7 +44,8 @@ soak: ## run the daemon on 20,000 events a second with restarts and kills, and w
 	SOAK_MINUTES="$${SOAK_MINUTES:-60}" cargo test --locked --release --test it soak:: -- --ignored --nocapture
 
 kills: ## kill the daemon at random moments and compare it with one that was not killed; KILLS=200, SEED=seed
-	KILLS="$${KILLS:-200}" cargo test --locked --release --test it kills:: -- --test-threads=1 --nocapture
+	@scripts/setup.sh
+	KILLS="$${KILLS:-200}" cargo test --locked --release --test it kills::kills_ -- --test-threads=1 --nocapture
 
 check: ## formatting, lints and the house rules, before every commit
 	@scripts/setup.sh check

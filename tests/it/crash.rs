@@ -22,15 +22,10 @@ fn push_until_it_dies(process: &Process, mut from: usize, dead: &AtomicBool) -> 
     while from < EVENTS && !dead.load(Ordering::Acquire) {
         let to = (from + PUSH).min(EVENTS);
         let body: String = (from..to).map(line).collect();
-        match process.post("/v1/events", "application/x-ndjson", &body) {
-            Ok((200, answer)) => {
-                let written = answer["accepted"].as_u64().unwrap() + answer["duplicates"].as_u64().unwrap();
-                assert_eq!(written as usize, to - from, "{answer}");
-                from = to;
-            }
-            Ok((status, answer)) => panic!("{status}: {answer}"),
-            Err(_) => return from,
+        if !process.push_or_dies(&body, (to - from) as u64) {
+            break;
         }
+        from = to;
     }
     from
 }
@@ -63,7 +58,7 @@ fn twenty_kills_through_http_lose_nothing_and_double_nothing() {
             while Instant::now() < deadline {
                 std::thread::sleep(Duration::from_millis(1));
             }
-            kill_now(&process);
+            process.signal("-KILL");
             dead.store(true, Ordering::Release);
             pusher.join().unwrap()
         });
@@ -85,11 +80,4 @@ fn twenty_kills_through_http_lose_nothing_and_double_nothing() {
     assert_eq!(broken["records"], EVENTS);
     assert_eq!(broken["edges"], whole["edges"]);
     assert_eq!(broken["graph_digest"], whole["graph_digest"]);
-}
-
-/// Kills without consuming the process, so that a pushing thread may still hold it.
-fn kill_now(process: &Process) {
-    let killed =
-        std::process::Command::new("kill").args(["-KILL", &process.pid().to_string()]).status().unwrap();
-    assert!(killed.success());
 }

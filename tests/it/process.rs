@@ -185,6 +185,20 @@ impl Process {
         answer(agent.post(self.url(path)).header("content-type", content_type).send(body)?)
     }
 
+    /// Pushes `lines` of JSON, `count` of them; `false` if the daemon died before it acknowledged them.
+    pub fn push_or_dies(&self, lines: &str, count: u64) -> bool {
+        match self.post("/v1/events", "application/x-ndjson", lines) {
+            Ok((200, response)) => {
+                let written =
+                    response["accepted"].as_u64().unwrap() + response["duplicates"].as_u64().unwrap();
+                assert_eq!(written, count, "{response}");
+                true
+            }
+            Ok((status, response)) => panic!("{status}: {response}"),
+            Err(_) => false,
+        }
+    }
+
     /// The status document.
     pub fn status(&self) -> Value {
         self.get("/v1/status").unwrap().1

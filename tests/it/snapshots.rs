@@ -44,30 +44,40 @@ fn position(snapshot: &Path) -> u64 {
     snapshot.file_stem().unwrap().to_str().unwrap().parse().unwrap()
 }
 
-/// What requests show of the graph and of what was learned.
-pub fn responses(process: &Process) -> Vec<Value> {
-    let nodes: Vec<Value> =
-        (0..83).map(|i| Value::from(format!("u{i}"))).chain((0..41).map(Value::from)).collect();
-    let mut found: Vec<Value> = nodes
-        .iter()
-        .map(|node| {
-            let key = node.as_str().map_or_else(|| node.to_string(), str::to_owned);
-            process.get(&format!("/v1/nodes/{key}?neighbors=1000")).unwrap().1
-        })
-        .collect();
-    let body = serde_json::json!({ "nodes": nodes, "at": EVENTS }).to_string();
-    found.push(process.post("/v1/embeddings", "application/json", &body).unwrap().1);
-    for document in &mut found {
-        let fields = document.as_object_mut().unwrap();
-        // How fresh a response is differs from one moment to the next, and a refused request has an id of its own.
-        for field in ["freshness", "request_id", "details"] {
-            fields.remove(field);
-        }
+/// The keys of all nodes.
+fn nodes() -> Vec<Value> {
+    (0..83).map(|i| Value::from(format!("u{i}"))).chain((0..41).map(Value::from)).collect()
+}
+
+/// A response without how fresh it is, which differs from one moment to the next, and without the id of a request that
+/// was refused.
+fn lasting(mut response: Value) -> Value {
+    for field in ["freshness", "request_id", "details"] {
+        response.as_object_mut().unwrap().remove(field);
     }
+    response
+}
+
+/// What requests show of these nodes and of the graph as a whole.
+fn shown(process: &Process, nodes: &[Value]) -> Vec<Value> {
+    let of = |node: &Value| {
+        let key = node.as_str().map_or_else(|| node.to_string(), str::to_owned);
+        lasting(process.get(&format!("/v1/nodes/{key}?neighbors=1000")).unwrap().1)
+    };
+    let mut found: Vec<Value> = nodes.iter().map(of).collect();
     let graph = &process.status()["graph"];
     found.push(serde_json::json!(
         ["nodes", "edges", "late_edges", "latest_event_time"].map(|field| &graph[field])
     ));
+    found
+}
+
+/// What requests show of the graph and of what was learned.
+pub fn responses(process: &Process) -> Vec<Value> {
+    let nodes = nodes();
+    let mut found = shown(process, &nodes);
+    let body = serde_json::json!({ "nodes": nodes, "at": EVENTS }).to_string();
+    found.push(lasting(process.post("/v1/embeddings", "application/json", &body).unwrap().1));
     found
 }
 
@@ -143,15 +153,14 @@ fn a_start_from_a_snapshot_is_a_start_from_the_log() {
     learned(&process, EVENTS + 100);
 }
 
-/// What requests show of the graph: of each node its degree and its newest neighbors.
-fn graph(process: &Process) -> Vec<Value> {
-    let mut responses = responses(process);
-    // Embeddings, and what a node's memory has taken in, depend on where batches of the learner ended.
-    responses.remove(responses.len() - 2);
-    for fields in responses.iter_mut().filter_map(Value::as_object_mut) {
+/// What requests show of the graph: of each node its degree and its newest neighbors. What a node's memory has taken in
+/// depends on where batches of the learner ended.
+pub fn graph(process: &Process, nodes: &[Value]) -> Vec<Value> {
+    let mut found = shown(process, nodes);
+    for fields in found.iter_mut().filter_map(Value::as_object_mut) {
         fields.remove("learned_event");
     }
-    responses
+    found
 }
 
 /// Names the first that differs: all of them are long.
@@ -209,12 +218,12 @@ fn a_log_is_cut_behind_snapshots_and_kills_at_any_moment_lose_nothing() {
     }
     learned(&process, end);
     learned(&uncut, end);
-    let expected = graph(&uncut);
-    assert_same(&graph(&process), &expected);
+    let expected = graph(&uncut, &nodes());
+    assert_same(&graph(&process, &nodes()), &expected);
     let (process, from) = again(process, &cutting);
     let (_, _, first) = segments(data.path());
     assert!(first > 0 && from >= first, "the log begins at {first}, read from {from}");
-    assert_same(&graph(&process), &expected);
+    assert_same(&graph(&process, &nodes()), &expected);
     process.kill();
 
     // Without its snapshots, a log that was cut is of no use, and the daemon says so.

@@ -91,12 +91,8 @@ impl ImageFile {
     }
 
     fn made(path: String, bytes: Vec<u8>) -> Self {
-        let content = Content::Bytes(bytes.into());
-        let bytes = match &content {
-            Content::Bytes(bytes) => bytes.len() as u64,
-            Content::File(_) => 0,
-        };
-        Self { path, bytes, modified_unix_ns: None, content }
+        let length = bytes.len() as u64;
+        Self { path, bytes: length, modified_unix_ns: None, content: Content::Bytes(bytes.into()) }
     }
 
     pub(super) fn reader(&self) -> ChunkReader {
@@ -151,10 +147,10 @@ impl Image {
             return Ok(None);
         }
         let mut files = Vec::new();
-        let Some(checkpoint) = newest_intact(saved, &checkpoints, &mut files)? else { return Ok(None) };
+        let Some(checkpoint) = newest_intact(saved, data, &mut files) else { return Ok(None) };
         // One that cannot be read may be on its way out, after a newer checkpoint.
         let is_same = || checkpoint_names(&checkpoints).is_ok_and(|names| names == listed);
-        let Some(snapshots) = intact(indexes, (&snapshots, &is_same), &mut files)? else { return Ok(None) };
+        let Some(snapshots) = intact(indexes, (&snapshots, &is_same), &mut files) else { return Ok(None) };
         let catalog = Catalog::open_read_only(&data.join(CATALOG))?.copy()?;
         files.push(ImageFile::made(CATALOG.to_owned(), catalog));
         open_dead_letters(data, &mut files)?;
@@ -215,23 +211,19 @@ fn open_snapshots(data: &Path, folder: &Path) -> Result<Option<Vec<OpenSnapshot>
 /// Position of the newest intact checkpoint, which becomes one of `files`; `Some(None)` if there is none, and `None` if
 /// one went meanwhile.
 #[allow(clippy::option_option, reason = "without a checkpoint there is a backup, too")]
-fn newest_intact(
-    opened: Vec<ImageFile>,
-    folder: &Path,
-    files: &mut Vec<ImageFile>,
-) -> Result<Option<Option<EdgeId>>> {
+fn newest_intact(opened: Vec<ImageFile>, data: &Path, files: &mut Vec<ImageFile>) -> Option<Option<EdgeId>> {
     for file in opened {
-        let path = folder.join(file.path.rsplit('/').next().unwrap_or_default());
+        let path = data.join(&file.path);
         match checkpoint::open(&path) {
             Ok(found) => {
                 files.push(file);
-                return Ok(Some(Some(found.file.head.position)));
+                return Some(Some(found.file.head.position));
             }
-            Err(_) if !path.exists() => return Ok(None),
+            Err(_) if !path.exists() => return None,
             Err(error) => tracing::warn!(%error, "the checkpoint is left out of the backup"),
         }
     }
-    Ok(Some(None))
+    Some(None)
 }
 
 /// Positions of the intact snapshots that are needed; their files become some of `files`. `None` if one went meanwhile,
@@ -240,7 +232,7 @@ fn intact(
     opened: Vec<OpenSnapshot>,
     (folder, is_same): (&Path, &dyn Fn() -> bool),
     files: &mut Vec<ImageFile>,
-) -> Result<Option<Vec<EdgeId>>> {
+) -> Option<Vec<EdgeId>> {
     let mut taken = Vec::new();
     for (position, opened) in opened {
         let path = folder.join(snapshot::name(position));
@@ -256,11 +248,11 @@ fn intact(
                     break;
                 }
             }
-            Err(_) if !path.exists() || !is_same() => return Ok(None),
+            Err(_) if !path.exists() || !is_same() => return None,
             Err(error) => tracing::warn!(%error, "the snapshot is left out of the backup"),
         }
     }
-    Ok(Some(taken))
+    Some(taken)
 }
 
 fn open_dead_letters(data: &Path, files: &mut Vec<ImageFile>) -> Result<()> {
