@@ -22,6 +22,7 @@ trap 'rm -f "$name.json"' EXIT
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-0} cargo cyclonedx --quiet --format json --spec-version 1.5 \
     --override-filename "$name"
 mkdir -p "$(dirname "$out")"
-# References hold the folder of the sources, which is another one on every machine.
-sed "s#path+file://$PWD\\#evergraph@#path+file:///evergraph\\#evergraph@#g" "$name.json" >"$out"
+# References hold the folder of the sources, which is another one on every machine. Cargo leaves the package's name out
+# where the folder has the same name.
+sed -E "s|path\+file://$PWD#(evergraph@)?|path+file:///evergraph#evergraph@|g" "$name.json" >"$out"
 if grep -q "$PWD" "$out"; then die "$out names a folder of this machine"; fi

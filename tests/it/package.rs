@@ -24,6 +24,20 @@ fn told(output: &Output) -> String {
     String::from_utf8_lossy(&[&output.stdout[..], &output.stderr[..]].concat()).into_owned()
 }
 
+/// `PATH` with the tools that set-up installs.
+fn tools() -> String {
+    format!("{}:{}", file(".cache/tools/bin").display(), std::env::var("PATH").unwrap())
+}
+
+/// Whether the tool that lists materials is here; told on standard error if not.
+fn lists_materials() -> bool {
+    let is_here = Command::new("cargo-cyclonedx").arg("--version").env("PATH", tools()).output().is_ok();
+    if !is_here {
+        skipped("cargo-cyclonedx is not here; scripts/setup.sh package installs it");
+    }
+    is_here
+}
+
 /// The package of the binary that tests run; `None`, told on standard error, where it cannot be packed.
 fn packed(out: &Path) -> Option<PathBuf> {
     for tool in ["dpkg-deb", "dpkg-shlibdeps"] {
@@ -32,9 +46,7 @@ fn packed(out: &Path) -> Option<PathBuf> {
             return None;
         }
     }
-    let tools = format!("{}:{}", file(".cache/tools/bin").display(), std::env::var("PATH").unwrap());
-    if Command::new("cargo-cyclonedx").arg("--version").env("PATH", &tools).output().is_err() {
-        skipped("cargo-cyclonedx is not here; scripts/setup.sh package installs it");
+    if !lists_materials() {
         return None;
     }
     let mut pack = Command::new(file("scripts/package.sh"));
@@ -106,6 +118,31 @@ fn check_materials(bill: &[u8]) {
     for name in wanted {
         assert!(components.iter().any(|component| component["name"] == name), "{name}");
     }
+}
+
+#[test]
+fn the_materials_are_the_same_in_every_folder() {
+    if !lists_materials() {
+        return;
+    }
+    let machine = tempfile::tempdir().unwrap();
+    let listed = |folder: &str| {
+        let checkout = machine.path().join(folder);
+        fs::create_dir_all(checkout.join("scripts")).unwrap();
+        for name in ["Cargo.toml", "Cargo.lock", "scripts/sbom.sh"] {
+            fs::copy(file(name), checkout.join(name)).unwrap();
+        }
+        for name in ["src", "benches", "tests"] {
+            std::os::unix::fs::symlink(file(name), checkout.join(name)).unwrap();
+        }
+        let out = checkout.join("sbom.json");
+        said(Command::new(checkout.join("scripts/sbom.sh")).arg(&out).env("PATH", tools()));
+        fs::read_to_string(out).unwrap()
+    };
+    // Cargo names a package by its folder alone where that has the package's name.
+    let (same, other) = (listed("evergraph"), listed("checkout"));
+    assert!(same.contains("path+file:///evergraph#evergraph@"), "{same:.300}");
+    assert!(same == other, "the folder of the sources shows");
 }
 
 #[test]
