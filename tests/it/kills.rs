@@ -1,5 +1,7 @@
 //! `kill -9` at random moments of snapshots, cuts, checkpoints and starts: what was acknowledged is there once, and the
-//! graph and the learner's position equal those of a run that was never broken.
+//! graph and the learner's position equal those of a run that was never broken. Where nothing is deleted, so does all
+//! that was learned: a deletion reaches the graph before the learner does, so what is learned of the events before it
+//! depends on how far behind the learner is.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -20,16 +22,18 @@ struct Run {
     /// Pushes between two kills.
     pushes: u64,
     features: usize,
+    /// Whether some events delete a node.
+    deletes: bool,
     settings: &'static [&'static str],
 }
 
-/// Event `i` as a line; some delete a node.
-fn line(i: u64, features: usize) -> String {
+/// Event `i` as a line.
+fn line(i: u64, run: &Run) -> String {
     let (src, dst) = (i * i % 829, i * 7 % 411);
-    if i % 1_000 == 999 {
+    if run.deletes && i % 1_000 == 999 {
         return format!("{{\"op\":\"delete\",\"node\":\"u{src}\",\"idempotency_key\":\"e{i}\"}}\n");
     }
-    let row: Vec<String> = (0..features as u64).map(|f| format!("{}.5", (i + f) % 7)).collect();
+    let row: Vec<String> = (0..run.features as u64).map(|f| format!("{}.5", (i + f) % 7)).collect();
     let row = row.join(",");
     format!(
         "{{\"src\":\"u{src}\",\"dst\":{dst},\"ts\":{i},\"features\":[{row}],\"idempotency_key\":\"e{i}\"}}\n"
@@ -37,8 +41,8 @@ fn line(i: u64, features: usize) -> String {
 }
 
 /// Pushes a batch; `false` if the daemon died before it acknowledged it.
-fn push(process: &Process, from: u64, features: usize) -> bool {
-    let lines: String = (from..from + BATCH).map(|i| line(i, features)).collect();
+fn push(process: &Process, from: u64, run: &Run) -> bool {
+    let lines: String = (from..from + BATCH).map(|i| line(i, run)).collect();
     process.push_or_dies(&lines, BATCH)
 }
 
@@ -55,8 +59,19 @@ fn start(data: &Path, run: &Run) -> Start {
     let start = Start::in_dir(data)
         .set(&format!("stream.edge_feature_dimension={}", run.features))
         .set("learner.train=false")
+        // The learner's batches begin at the same positions in every run.
+        .set(&format!("learner.batch_events={BATCH}"))
+        .set("learner.batch_wait_ms=60000")
         .set("checkpoint.interval_seconds=1");
     run.settings.iter().fold(start, |start, setting| start.set(setting))
+}
+
+/// The embeddings of sampled nodes at a time.
+fn embeddings(process: &Process, at: u64) -> Vec<Value> {
+    let body = serde_json::json!({ "nodes": nodes(), "at": at }).to_string();
+    let (status, response) = process.post("/v1/embeddings", "application/json", &body).unwrap();
+    assert_eq!(status, 200, "{response}");
+    response["embeddings"].as_array().unwrap().clone()
 }
 
 /// Every ninth node.
@@ -88,7 +103,7 @@ fn kills_lose_nothing(run: &Run) {
         std::thread::scope(|scope| {
             let pusher = scope.spawn(|| {
                 let mut from = begun;
-                while from < begun + run.pushes * BATCH && push(&process, from, run.features) {
+                while from < begun + run.pushes * BATCH && push(&process, from, run) {
                     from += BATCH;
                 }
                 from
@@ -104,8 +119,8 @@ fn kills_lose_nothing(run: &Run) {
     let process = cutting.ready();
     // The last batch before a kill may be in the log without having been acknowledged: here it is a duplicate.
     let end = next + BATCH;
-    assert!(push(&process, next, run.features));
-    (0..end).step_by(BATCH as usize).for_each(|from| assert!(push(&unbroken, from, run.features)));
+    assert!(push(&process, next, run));
+    (0..end).step_by(BATCH as usize).for_each(|from| assert!(push(&unbroken, from, run)));
     for process in [&process, &unbroken] {
         let position = process.status()["log"]["durable_position"].as_u64();
         assert_eq!(position, Some(end), "every event once");
@@ -118,6 +133,9 @@ fn kills_lose_nothing(run: &Run) {
     }
     eprintln!("{} kills, {while_starting} of them while starting; log from {before}", run.kills);
     assert_same(&graph(&process, &nodes()), &graph(&unbroken, &nodes()));
+    if !run.deletes {
+        assert_same(&embeddings(&process, end), &embeddings(&unbroken, end));
+    }
     assert!(process.terminate().success() && unbroken.terminate().success());
     let (broken, whole) = (log_of(broken.path()), log_of(whole.path()));
     assert_eq!(broken["edges"], whole["edges"]);
@@ -133,11 +151,11 @@ fn kills() -> u64 {
 fn kills_while_snapshots_cuts_checkpoints_and_starts_go_on_lose_nothing() {
     // Also few kills leave a log that is long enough to be cut.
     let pushes = 200 / kills().clamp(1, 20);
-    kills_lose_nothing(&Run { kills: kills(), pushes, features: 32, settings: &[] });
+    kills_lose_nothing(&Run { kills: kills(), pushes, features: 32, deletes: true, settings: &[] });
 }
 
 #[test]
 fn kills_lose_nothing_with_wide_rows_and_small_budgets() {
     let settings = &["memory.rows_bytes_max=4000000", "memory.graph_bytes_max=1048576", "graph.shards=16"];
-    kills_lose_nothing(&Run { kills: kills(), pushes: 5, features: 172, settings });
+    kills_lose_nothing(&Run { kills: kills(), pushes: 5, features: 172, deletes: false, settings });
 }
