@@ -130,7 +130,7 @@ section!(/// `[log]`
     Log { segment_bytes: u64, commit_events_max: usize, commit_bytes_max: usize, retention_bytes: u64,
         retention_seconds: u64 });
 section!(/// `[graph]`
-    Graph { shards: usize, page_entries_max: usize, retention: i64 });
+    Graph { shards: usize, page_entries_max: usize, retention: i64, node_retention: i64 });
 section!(/// `[memory]`
     Memory { graph_bytes_max: i64, rows_bytes_max: i64, engine: SpillEngine });
 section!(/// `[device]`
@@ -148,7 +148,8 @@ Model {
 section!(/// `[learner]`
 Learner {
     train: bool, start: StartPolicy, batch_events: usize, batch_wait_ms: u64, learning_rate: f32, seed: u64,
-    lag_events_max: u64, lag_ms_max: u64, quality_window_batches: usize, rank_queries_per_batch: usize,
+    lag_events_max: u64, lag_target_ms: u64, share_min: f64,
+    quality_window_batches: usize, rank_queries_per_batch: usize,
     rank_candidates: usize, pairs_max: usize, threads: usize, nice: u64, schedule: Schedule, replay: Replay, gate: Gate,
 });
 section!(/// `[learner.schedule]`

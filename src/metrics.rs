@@ -140,6 +140,8 @@ group! {
     nodes: IntGauge = "graph_nodes" "Nodes known to the graph.";
     edges: IntGauge = "graph_edges" "Live edges in the graph.";
     expired_edges: IntCounter = "graph_expired_edges_total" "Edges released by the retention.";
+    idle_nodes_removed: IntCounter = "graph_idle_nodes_removed_total"
+        "Nodes without an edge that graph.node_retention removed.";
     unknown_type_edges: IntCounter = "graph_unknown_type_edges_total"
         "Edges in the log with a type beyond model.edge_types; the model treats them as untyped.";
     blocks: IntGauge = "graph_blocks" "Temporal blocks that hold the adjacency lists.";

@@ -25,6 +25,8 @@ use super::keys::Caller;
 use super::operate::Decisions;
 use super::request_id::request_id;
 use super::requests_log::{cut, trace_id};
+use super::seek::{SeekRequest, SeekResponse};
+use super::settings::ReloadResponse;
 
 /// Target of the audit log lines.
 pub const AUDIT: &str = "evergraph::audit";
@@ -45,6 +47,19 @@ pub trait Operator: Decisions {
     /// # Errors
     /// When there is no such source, or the decision cannot be stored.
     fn set_paused(&self, source: &str, paused: bool, by: &str) -> Result<SourceResponse, OperatorError>;
+
+    /// Moves a paused Kafka source, or reports what that would do.
+    ///
+    /// # Errors
+    /// When there is no such source, it is running, the position is none, no broker responds or the log cannot be
+    /// written.
+    fn seek(&self, source: &str, request: &SeekRequest) -> Result<SeekResponse, OperatorError>;
+
+    /// Reads the settings again and takes over those that can change.
+    ///
+    /// # Errors
+    /// When they have faults; then nothing changes.
+    fn reload(&self) -> Result<ReloadResponse, OperatorError>;
 
     /// The log level.
     fn log_level(&self) -> LogLevelResponse;
@@ -280,6 +295,8 @@ fn action_of(route: &str) -> &'static str {
     match route {
         "/v1/admin/checkpoints" => "checkpoint",
         "/v1/admin/sources/{source}" => "source",
+        "/v1/admin/sources/{source}/seek" => "seek",
+        "/v1/admin/reload" => "reload",
         "/v1/admin/model/promote" => "promote",
         "/v1/admin/model/rollback" => "rollback",
         "/v1/admin/training" => "training",

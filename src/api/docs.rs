@@ -11,7 +11,7 @@ use utoipa::{Modify, OpenApi};
 use utoipa_swagger_ui::{Config, SwaggerUi};
 
 use super::error::Problem;
-use super::{ApiLimits, admin, operate, ops, push, query};
+use super::{ApiLimits, admin, operate, ops, push, query, seek, settings};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -39,6 +39,8 @@ use super::{ApiLimits, admin, operate, ops, push, query};
         ops::info,
         admin::checkpoint,
         admin::source,
+        seek::seek,
+        settings::reload,
         admin::log_level,
         admin::set_log_level,
         operate::promote,
@@ -57,7 +59,7 @@ use super::{ApiLimits, admin, operate, ops, push, query};
 struct Document;
 
 /// Routes that need a key where the daemon has keys.
-pub(super) const GUARDED: [&str; 14] = [
+pub(super) const GUARDED: [&str; 16] = [
     "/v1/embeddings",
     "/v1/links/score",
     "/v1/nodes/{key}",
@@ -66,6 +68,8 @@ pub(super) const GUARDED: [&str; 14] = [
     "/v1/info",
     "/v1/admin/checkpoints",
     "/v1/admin/sources/{source}",
+    "/v1/admin/sources/{source}/seek",
+    "/v1/admin/reload",
     "/v1/admin/log-level",
     "/v1/admin/model/promote",
     "/v1/admin/model/rollback",

@@ -40,7 +40,9 @@ mod receive;
 mod reload;
 mod request_id;
 mod requests_log;
+mod seek;
 mod sending;
+mod settings;
 mod status;
 mod tls;
 mod transfer;
@@ -77,6 +79,8 @@ pub use info::{Info, TimeUnit};
 pub use keys::{Keys, KeysError, Role};
 pub use operate::{Decisions, LogCutResponse, ModelResponse, SnapshotResponse, TrainingResponse};
 pub use requests_log::ACCESS;
+pub use seek::{PartitionSeek, SeekRequest, SeekResponse};
+pub use settings::{ChangedSetting, ReloadResponse};
 pub use status::{
     CatchUpDocument, DecisionDocument, GateDocument, GraphStatus, IngestStatus, LearnerDocument, LogStatus,
     PositionDocument, SourceReport, StatusDocument, TierStatus,
@@ -279,6 +283,8 @@ impl Routes {
         let admin_requests = Router::new()
             .route("/v1/admin/checkpoints", post(admin::checkpoint))
             .route("/v1/admin/sources/{source}", put(admin::source))
+            .route("/v1/admin/sources/{source}/seek", post(seek::seek))
+            .route("/v1/admin/reload", post(settings::reload))
             .route("/v1/admin/log-level", get(admin::log_level).put(admin::set_log_level))
             .route("/v1/admin/model/promote", post(operate::promote))
             .route("/v1/admin/model/rollback", post(operate::roll_back))

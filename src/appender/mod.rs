@@ -10,6 +10,7 @@
 mod encode;
 mod idempotency;
 mod index;
+mod own_frames;
 mod replay;
 mod retain;
 mod scrub;
@@ -26,6 +27,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 
 pub use index::{Index, Positions, TypeNames};
+use own_frames::Removing;
 pub use replay::{ReplayError, replay};
 use retain::Releasing;
 use scrub::Scrubbing;
@@ -75,6 +77,7 @@ pub struct Appender {
     behind: bool,
     scrubbing: Scrubbing,
     releasing: Releasing,
+    removing: Removing,
     active: ActivePartitions,
 }
 
@@ -106,6 +109,7 @@ impl Appender {
             behind: false,
             scrubbing: Scrubbing::new(),
             releasing: Releasing::new(),
+            removing: Removing::new(),
             active,
         };
         appender.advance_watermark();
@@ -122,6 +126,8 @@ impl Appender {
             self.advance_watermark();
             self.scrubbing.turn(&mut self.index);
             self.releasing.turn(&mut self.index, self.progress.kept());
+            self.remove_idle(&pulse);
+            self.move_source(&pulse);
             self.capture();
             self.cut();
             match queue.recv_timeout(IDLE) {
@@ -218,11 +224,10 @@ impl Appender {
                 Ok(outcomes) => {
                     let written = group.drain(..outcomes.len());
                     for (submission, (frame, receipt)) in written.zip(outcomes) {
-                        // Durable is durable: what the index cannot follow now, the next start reads.
-                        if !self.behind
-                            && let Err(error) = self.take_in(frame.as_ref(), receipt, pulse)
-                        {
-                            self.give_up(&error);
+                        self.take_in(frame.as_ref(), pulse);
+                        if !self.behind {
+                            self.status.accepted.fetch_add(receipt.accepted, Ordering::Relaxed);
+                            self.status.duplicates.fetch_add(receipt.duplicates, Ordering::Relaxed);
                         }
                         if let Some(reply) = submission.reply {
                             reply(Ok(receipt));
@@ -285,23 +290,18 @@ impl Appender {
         Ok(outcomes)
     }
 
-    fn take_in(
-        &mut self,
-        frame: Option<&Frame>,
-        receipt: Receipt,
-        pulse: &dyn Fn(),
-    ) -> Result<(), SpillError> {
-        if let Some(frame) = frame {
-            let started = Instant::now();
-            self.follow(frame, pulse)?;
-            self.metrics.graph.apply_duration.observe(started.elapsed().as_secs_f64());
-            self.progress.set_indexed(self.index.end());
-            self.active.note(frame, Instant::now());
-            self.advance_watermark();
+    /// Takes a durable frame into the index. Durable is durable: what the index cannot follow now, the next start
+    /// reads.
+    fn take_in(&mut self, frame: Option<&Frame>, pulse: &dyn Fn()) {
+        let Some(frame) = frame.filter(|_| !self.behind) else { return };
+        let started = Instant::now();
+        if let Err(error) = self.follow(frame, pulse) {
+            return self.give_up(&error);
         }
-        self.status.accepted.fetch_add(receipt.accepted, Ordering::Relaxed);
-        self.status.duplicates.fetch_add(receipt.duplicates, Ordering::Relaxed);
-        Ok(())
+        self.metrics.graph.apply_duration.observe(started.elapsed().as_secs_f64());
+        self.progress.set_indexed(self.index.end());
+        self.active.note(frame, Instant::now());
+        self.advance_watermark();
     }
 
     /// Takes a frame into the index; a disk that fails to give back what the index keeps there is given some

@@ -13,7 +13,8 @@
 use std::time::{Duration, Instant};
 
 use super::Index;
-use crate::graph::{RetentionBounds, SpillError};
+use crate::event::{EventTime, NodeId};
+use crate::graph::{GraphStore, Retention, RetentionBounds, SpillError};
 
 /// The part of the age that has gone by since the last time, at least.
 const SHARE: i64 = 16;
@@ -33,11 +34,13 @@ pub(super) struct Releasing {
     /// The next part, while a release is under way, and what it keeps.
     under_way: Option<(usize, RetentionBounds)>,
     not_before: Instant,
+    /// Nodes that have been without an edge for too long.
+    pub idle: Vec<NodeId>,
 }
 
 impl Releasing {
     pub fn new() -> Self {
-        Self { under_way: None, not_before: Instant::now() }
+        Self { under_way: None, not_before: Instant::now(), idle: Vec::new() }
     }
 
     /// Does some parts if it is time. A disk that fails is tried again later.
@@ -46,7 +49,7 @@ impl Releasing {
         if begun < self.not_before {
             return;
         }
-        if self.under_way.is_none() && is_due(index, kept) {
+        if self.under_way.is_none() && self.idle.is_empty() && is_due(index, kept) {
             index.released = kept;
             self.under_way = Some((0, kept));
         }
@@ -54,7 +57,7 @@ impl Releasing {
         while let Some((part, kept)) = self.under_way
             && begun.elapsed() < WORK
         {
-            match release_part(index, part, kept) {
+            match release_part(index, part, kept, &mut self.idle) {
                 Ok(more) => self.under_way = more.then_some((part + 1, kept)),
                 Err(error) => {
                     tracing::error!(%error, "edges that are too old could not be released yet");
@@ -73,20 +76,35 @@ pub(super) fn release(index: &mut Index, kept: RetentionBounds) -> Result<(), Sp
         return Ok(());
     }
     index.released = kept;
-    let mut part = 0;
-    while release_part(index, part, kept)? {
+    // A start writes nothing: the next release finds them again.
+    let (mut part, mut idle) = (0, Vec::new());
+    while release_part(index, part, kept, &mut idle)? {
         part += 1;
     }
     Ok(())
 }
 
-/// Releases a part and returns whether there are more.
-fn release_part(index: &Index, part: usize, kept: RetentionBounds) -> Result<bool, SpillError> {
-    let more = index.stores.graph.release_part(part, kept.since)?;
+/// Releases a part, adds the nodes to `idle` that have been without an edge for too long, and returns whether there are
+/// more parts.
+fn release_part(
+    index: &Index,
+    part: usize,
+    kept: RetentionBounds,
+    idle: &mut Vec<NodeId>,
+) -> Result<bool, SpillError> {
+    let graph = &index.stores.graph;
+    let more = graph.release_part(part, kept.since)?;
+    graph.note_idle(part, now(graph, kept), &index.stores.keys, idle);
     if !more {
         index.stores.edge_features.release_below(kept.first.0);
     }
     Ok(more)
+}
+
+/// The time of the stream where this is kept.
+fn now(graph: &GraphStore, kept: RetentionBounds) -> EventTime {
+    let behind = |Retention { age, lateness }| age.saturating_add(lateness);
+    EventTime(kept.since.0.saturating_add(graph.retention().map_or(0, behind)))
 }
 
 /// Whether enough time has gone by in the stream since the last release, and enough edges.

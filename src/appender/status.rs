@@ -6,8 +6,7 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use parking_lot::{Mutex, RwLock};
 
 use super::snapshot::{Capture, DeletedMeanwhile};
-use crate::event::EdgeId;
-
+use crate::event::{EdgeId, SourceRange};
 use crate::log::LogError;
 
 /// Whether the log takes events.
@@ -49,6 +48,16 @@ pub struct AppenderStatus {
     pub(super) capture: Mutex<Option<Sender<Captured>>>,
     /// A request to cut the log.
     pub(super) cut: Mutex<Option<Cut>>,
+    /// A request to move a source.
+    pub(super) moved: Mutex<Option<Move>>,
+}
+
+/// A request to take partitions of a source to other positions.
+#[derive(Debug)]
+pub(super) struct Move {
+    pub sources: Vec<SourceRange>,
+    pub origin_unix_ms: i64,
+    pub reply: Sender<Result<(), LogError>>,
 }
 
 /// A request to cut the log: segments below `position` go while it has more than `bytes_kept` bytes.
@@ -99,6 +108,18 @@ impl AppenderStatus {
     pub fn request_cut(&self, position: EdgeId, bytes_kept: u64) -> Receiver<Result<(), LogError>> {
         let (reply, done) = bounded(1);
         *self.cut.lock() = Some(Cut { position, bytes_kept, reply });
+        done
+    }
+
+    /// Has partitions of a source, which is not running, taken to the ends of these runs by a frame without events. The
+    /// outcome arrives when that is durable. An earlier request that is not done is given up.
+    pub fn request_move(
+        &self,
+        sources: Vec<SourceRange>,
+        origin_unix_ms: i64,
+    ) -> Receiver<Result<(), LogError>> {
+        let (reply, done) = bounded(1);
+        *self.moved.lock() = Some(Move { sources, origin_unix_ms, reply });
         done
     }
 

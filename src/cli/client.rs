@@ -28,6 +28,16 @@ pub(super) struct DaemonArgs {
     ca_file: Option<PathBuf>,
 }
 
+/// A command for a stopped daemon that a running one carries out as well.
+#[derive(Debug, Args)]
+pub(super) struct LiveArgs {
+    /// Have the running daemon at --url do it. Needs a key whose role is admin; without keys, run it on its machine
+    #[arg(long)]
+    pub live: bool,
+    #[command(flatten)]
+    pub daemon: DaemonArgs,
+}
+
 impl DaemonArgs {
     /// The key to send, if there is one.
     ///

@@ -9,7 +9,7 @@ use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use ureq::http::Method;
 
-use super::client::{self, DaemonArgs};
+use super::client::{self, DaemonArgs, LiveArgs};
 use super::{ConfigArgs, inspect, output, snapshot};
 use crate::catalog::DecisionRow;
 use crate::daemon::promotion;
@@ -76,16 +76,6 @@ enum ModelCommand {
         #[arg(long)]
         json: bool,
     },
-}
-
-/// A decision on a running daemon.
-#[derive(Debug, Args)]
-struct LiveArgs {
-    /// Have the running daemon at --url do it. Needs a key whose role is admin; without keys, run it on its machine
-    #[arg(long)]
-    live: bool,
-    #[command(flatten)]
-    daemon: DaemonArgs,
 }
 
 /// Runs the command.

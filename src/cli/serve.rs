@@ -9,11 +9,7 @@ use anyhow::{Context, Result};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::ConfigArgs;
-use crate::config::Setting;
 use crate::daemon::{Daemon, Interrupted, log_level, service};
-
-/// The setting that a reload takes over.
-const LEVEL: &str = "output.level";
 
 /// Interval of checks whether a part of the daemon has ended.
 const POLL_PERIOD: Duration = Duration::from_millis(250);
@@ -24,7 +20,7 @@ pub(super) fn run(args: &ConfigArgs) -> Result<()> {
     let config = args.load()?;
     log_level::start(&config.output)?;
     config.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
-    let mut settings = args.explain()?;
+    let settings = args.explain()?;
     let daemon = match Daemon::start(&config, None, &signals.stop_requested) {
         Err(error) if error.is::<Interrupted>() => {
             tracing::info!("{error}");
@@ -32,10 +28,12 @@ pub(super) fn run(args: &ConfigArgs) -> Result<()> {
         }
         started => started?,
     };
+    let read = args.clone();
+    daemon.reload_from(Box::new(move || Ok((read.load()?, read.explain()?))), settings);
     service::ready();
     while daemon.fault().is_none() && !signals.wait_timeout(POLL_PERIOD) {
         if signals.reload_requested.swap(false, Ordering::AcqRel)
-            && let Err(error) = reload(args, &mut settings)
+            && let Err(error) = daemon.reload()
         {
             tracing::error!(error = format!("{error:#}"), "not reloaded; the settings in effect stay");
         }
@@ -48,29 +46,6 @@ pub(super) fn run(args: &ConfigArgs) -> Result<()> {
         }
     }
     daemon.stop()
-}
-
-/// Takes over those changed settings that can change while the daemon runs, and names the others. Keys and certificates
-/// are not settings: their files are read again whenever they change.
-fn reload(args: &ConfigArgs, settings: &mut [Setting]) -> Result<()> {
-    let config = args.load()?;
-    let now = args.explain()?;
-    let before = |setting: &Setting| settings.iter().find(|old| old.key == setting.key).map(|old| &old.value);
-    let changed: Vec<&Setting> = now.iter().filter(|new| before(new) != Some(&new.value)).collect();
-    let (level, rest): (Vec<_>, Vec<_>) = changed.into_iter().partition(|setting| setting.key == LEVEL);
-    if !level.is_empty() {
-        log_level::configure(&config.output.level)?;
-    }
-    let waiting: Vec<&str> = rest.iter().map(|setting| setting.key.as_str()).collect();
-    if !waiting.is_empty() {
-        tracing::warn!(settings = waiting.join(", "), "changed settings take effect at the next start");
-    }
-    tracing::info!(level = config.output.level, "reloaded");
-    // The others are reported again until a start takes them over.
-    for taken in settings.iter_mut().filter(|setting| setting.key == LEVEL) {
-        taken.value = config.output.level.clone().into();
-    }
-    Ok(())
 }
 
 /// SIGTERM and SIGINT. The first one starts an orderly stop; the second ends the process at once:

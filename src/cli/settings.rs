@@ -3,7 +3,9 @@
 use anyhow::Result;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
+use ureq::http::Method;
 
+use super::client::{DaemonArgs, PATIENCE};
 use super::{ConfigArgs, output};
 use crate::config::{Config, ConfigError, Origin, Setting, json_schema};
 
@@ -38,6 +40,16 @@ enum SettingsCommand {
         #[arg(long)]
         json: bool,
     },
+    /// Have a running daemon read its settings again, as SIGHUP does: it takes over those that can change while it
+    /// runs, and reports which changed ones wait for a start. Needs a key whose role is admin; without keys, run it on
+    /// the daemon's machine
+    Reload {
+        #[command(flatten)]
+        daemon: DaemonArgs,
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
     /// Print a JSON Schema of the settings file, for editors and for checks before a roll-out
     Schema,
 }
@@ -47,8 +59,24 @@ pub(super) fn run(args: &SettingsArgs) -> Result<()> {
     match &args.command {
         SettingsCommand::Show { config, changed, json } => show(config, *changed, *json),
         SettingsCommand::Validate { config, json } => validate(config, *json),
+        SettingsCommand::Reload { daemon, json } => reload(daemon, *json),
         SettingsCommand::Schema => output::print(&format!("{:#}", json_schema()?)),
     }
+}
+
+fn reload(daemon: &DaemonArgs, json: bool) -> Result<()> {
+    let changes = daemon.client(PATIENCE)?.document(Method::POST, "/v1/admin/reload", None)?;
+    if json {
+        return output::print(&format!("{changes:#}"));
+    }
+    let mut text = String::new();
+    for (list, what) in [("applied", "in effect"), ("waiting", "waits for a start")] {
+        for setting in changes[list].as_array().into_iter().flatten() {
+            let key = setting["key"].as_str().unwrap_or("?");
+            text += &format!("{key}: {} -> {}, {what}\n", setting["before"], setting["now"]);
+        }
+    }
+    output::print(if text.is_empty() { "nothing has changed" } else { text.trim_end() })
 }
 
 fn show(args: &ConfigArgs, changed: bool, json: bool) -> Result<()> {

@@ -1,17 +1,25 @@
 //! `evergraph source`: show, pause and resume sources; move a Kafka source to another position; set back the clock.
 
 use std::fmt::Write as _;
+use std::str::FromStr;
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use ureq::http::Method;
 
-use super::client::{DaemonArgs, PATIENCE};
+use super::client::{DaemonArgs, LiveArgs, PATIENCE};
 use super::{ConfigArgs, output};
 use crate::daemon::clock_correction::correct_clock;
-use crate::daemon::seek::{Seek, Step, Target};
+use crate::daemon::seek::{self, Seek, Target};
 use crate::event::EventTime;
+
+/// Longest wait for a seek of a running daemon.
+const SEEK_PATIENCE: Duration = Duration::from_secs(120);
+
+const MAY_BE_LATE: &str =
+    "events that are read again may be late: stream.allowed_lateness and stream.late_policy apply";
 
 /// `evergraph source`
 #[derive(Debug, Args)]
@@ -58,21 +66,24 @@ enum SourceCommand {
         #[arg(long)]
         json: bool,
     },
-    /// Move the Kafka source to another position, from the next start on; the daemon must be stopped. Forward, messages
-    /// are skipped for good; backward, they are read again, and their events are stored and learned twice unless they
-    /// carry idempotency keys that are still remembered. Without --yes it prints the plan, changes nothing and fails
+    /// Move the Kafka source to another position: of a stopped daemon from its next start on, or with --live of a
+    /// running one, whose source is paused or has failed. Forward, messages are skipped for good; backward, they are
+    /// read again, and their events are stored and learned twice unless they carry idempotency keys that are still
+    /// remembered. Without --yes it prints the plan, changes nothing and fails
     Seek {
         /// Where to continue: earliest, latest, offset:N, or time:MS, the first message that is no older (milliseconds
         /// since the Unix epoch)
-        #[arg(long, value_name = "WHERE", value_parser = target)]
-        to: Target,
+        #[arg(long, value_name = "WHERE", value_parser = where_to)]
+        to: String,
         /// Only this partition; all without it
         #[arg(long, value_name = "N")]
         partition: Option<i32>,
         /// Apply the seek
         #[arg(long)]
         yes: bool,
-        /// The daemon's settings
+        #[command(flatten)]
+        live: LiveArgs,
+        /// The stopped daemon's settings
         #[command(flatten)]
         config: ConfigArgs,
         /// As JSON
@@ -98,16 +109,8 @@ enum SourceCommand {
     },
 }
 
-fn target(text: &str) -> Result<Target, String> {
-    let number = |digits: &str| digits.parse::<i64>().ok().filter(|number| *number >= 0);
-    let found = match text.split_once(':') {
-        None if text == "earliest" => Some(Target::Earliest),
-        None if text == "latest" => Some(Target::Latest),
-        Some(("offset", digits)) => number(digits).map(Target::Offset),
-        Some(("time", digits)) => number(digits).map(Target::Time),
-        _ => None,
-    };
-    found.ok_or_else(|| "write earliest, latest, offset:N or time:MS".to_owned())
+fn where_to(text: &str) -> Result<String, &'static str> {
+    Target::from_str(text).map(|_| text.to_owned())
 }
 
 /// Runs the command.
@@ -116,8 +119,12 @@ pub(super) fn run(args: &SourceArgs) -> Result<()> {
         SourceCommand::Describe { source, daemon, json } => describe(source.as_deref(), daemon, *json),
         SourceCommand::Pause { source, daemon, json } => hold(source, true, daemon, *json),
         SourceCommand::Resume { source, daemon, json } => hold(source, false, daemon, *json),
-        SourceCommand::Seek { to, partition, yes, config, json } => {
-            seek(*to, *partition, *yes, config, *json)
+        SourceCommand::Seek { to, partition, yes, live, json, .. } if live.live => {
+            seek_live(to, *partition, *yes, &live.daemon, *json)
+        }
+        SourceCommand::Seek { to, partition, yes, config, json, .. } => {
+            let to = Target::from_str(to).map_err(anyhow::Error::msg)?;
+            seek(to, *partition, *yes, config, *json)
         }
         SourceCommand::Clock { not_after, yes, config, json } => clock(*not_after, *yes, config, *json),
     }
@@ -222,31 +229,45 @@ fn coded(name: &str) -> String {
 
 fn seek(to: Target, partition: Option<i32>, yes: bool, config: &ConfigArgs, json: bool) -> Result<()> {
     let config = config.load()?;
-    let seek = Seek::plan(&config, to, partition).context("the source cannot be moved there")?;
-    let (source, steps) = (seek.source().to_owned(), seek.steps().to_vec());
+    let planned = Seek::plan(&config, to, partition).context("the source cannot be moved there")?;
+    let (source, steps) = (planned.plan.source().to_owned(), planned.plan.steps().to_vec());
     if yes && !steps.is_empty() {
-        seek.carry_out()?;
+        planned.carry_out()?;
     }
+    let document = seek::response(&source, yes, &steps);
+    if steps.iter().any(|step| step.read_again() > 0) && config.stream.allowed_lateness >= 0 {
+        output::print_status(MAY_BE_LATE);
+    }
+    report(&serde_json::to_value(document)?, json)
+}
+
+/// Has a running daemon move its Kafka source.
+fn seek_live(to: &str, partition: Option<i32>, yes: bool, daemon: &DaemonArgs, json: bool) -> Result<()> {
+    let client = daemon.client(SEEK_PATIENCE)?;
+    let status = client.document(Method::GET, "/v1/status", None)?;
+    let names =
+        status["ingest"]["sources"].as_array().into_iter().flatten().map(|source| word(&source["name"]));
+    let source = names.into_iter().find(|name| name.starts_with("kafka:"));
+    let source = source.context("the daemon reads no topic of Kafka: only a Kafka source can seek")?;
+    let path = format!("/v1/admin/sources/{}/seek", coded(source));
+    let body = json!({ "to": to, "partition": partition, "dry_run": !yes });
+    report(&client.document(Method::POST, &path, Some(&body))?, json)
+}
+
+/// Prints what a seek did, or would do, and fails if it did nothing that it should.
+fn report(document: &Value, json: bool) -> Result<()> {
+    let (source, done) = (word(&document["source"]), document["done"] == true);
+    let partitions = document["partitions"].as_array().map(Vec::as_slice).unwrap_or_default();
     if json {
-        let steps: Vec<Value> = steps.iter().map(document).collect();
-        output::print(&format!("{:#}", json!({ "source": source, "done": yes, "partitions": steps })))?;
-    } else if steps.is_empty() {
+        output::print(&format!("{document:#}"))?;
+    } else if partitions.is_empty() {
         output::print(&format!("{source} is there already; nothing to do"))?;
     }
-    let will = if yes { "" } else { "would be: " };
-    for step in steps.iter().filter(|_| !json) {
+    let will = if done { "" } else { "would be: " };
+    for step in partitions.iter().filter(|_| !json) {
         output::print(&format!("{will}{source}, {}", sentence(step)))?;
     }
-    let goes_back = steps.iter().any(|step| step.read_again() > 0);
-    if goes_back && config.stream.allowed_lateness >= 0 {
-        output::print_status(
-            "events that are read again may be late: stream.allowed_lateness and stream.late_policy apply",
-        );
-    }
-    if steps.is_empty() {
-        return Ok(());
-    }
-    ensure!(yes, "nothing was changed; pass --yes to apply it");
+    ensure!(partitions.is_empty() || done, "nothing was changed; pass --yes to apply it");
     Ok(())
 }
 
@@ -265,34 +286,23 @@ fn clock(not_after: i64, yes: bool, config: &ConfigArgs, json: bool) -> Result<(
     Ok(())
 }
 
-fn document(step: &Step) -> Value {
-    json!({
-        "partition": step.range.partition,
-        "from": step.from,
-        "to": step.to,
-        "skipped": step.skipped(),
-        "read_again": step.read_again(),
-        "broker_earliest": step.range.low,
-        "broker_latest": step.range.high,
-    })
-}
-
-fn sentence(step: &Step) -> String {
-    let from = step.from.map_or_else(|| "its start".to_owned(), |from| from.to_string());
-    let mut out = format!("partition {}: from {from} to {}", step.range.partition, step.to);
-    if step.is_of_another_topic() {
-        out +=
-            &format!("; the broker has offsets up to {} only, so the topic was recreated", step.range.high);
+/// What a seek does to a partition, in words.
+fn sentence(step: &Value) -> String {
+    let count = |name: &str| step[name].as_i64().unwrap_or_default();
+    let from = step["from"].as_i64().map_or_else(|| "its start".to_owned(), |from| from.to_string());
+    let mut out = format!("partition {}: from {from} to {}", step["partition"], step["to"]);
+    let (latest, skipped, read_again) = (count("broker_latest"), count("skipped"), count("read_again"));
+    if step["from"].as_i64().is_some_and(|from| from > latest) {
+        let _ = write!(out, "; the broker has offsets up to {latest} only, so the topic was recreated");
     }
-    if step.skipped() > 0 {
-        let _ = write!(out, "; {} offsets are skipped: their events are never read", step.skipped());
+    if skipped > 0 {
+        let _ = write!(out, "; {skipped} offsets are skipped: their events are never read");
     }
-    if step.read_again() > 0 {
+    if read_again > 0 {
         let _ = write!(
             out,
-            "; {} offsets are read again: their events are stored and learned twice, but for those with idempotency \
-             keys that are remembered",
-            step.read_again()
+            "; {read_again} offsets are read again: their events are stored and learned twice, but for those with \
+             idempotency keys that are remembered"
         );
     }
     out
@@ -301,20 +311,11 @@ fn sentence(step: &Step) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::daemon::seek::Step;
     use crate::ingest::kafka::PartitionRange;
 
     #[test]
-    fn where_to_is_read_and_nonsense_is_not() {
-        let good = [
-            ("earliest", Target::Earliest),
-            ("latest", Target::Latest),
-            ("offset:7", Target::Offset(7)),
-            ("time:1700000000000", Target::Time(1_700_000_000_000)),
-        ];
-        good.iter().for_each(|(text, read)| assert_eq!(target(text), Ok(*read)));
-        for bad in ["", "7", "offset:", "offset:-1", "time:noon", "newest", "earliest:1"] {
-            assert!(target(bad).unwrap_err().contains("offset:N"), "{bad}");
-        }
+    fn names_are_segments_of_paths() {
         assert_eq!(coded("kafka:a/b.c"), "kafka%3Aa%2Fb.c");
     }
 
@@ -343,7 +344,10 @@ mod tests {
         }
         assert!(!text.contains('9'));
         let range = PartitionRange { partition: 2, low: 0, high: 50 };
-        let text = |from, to| sentence(&Step { range, from, to });
+        let text = |from, to| {
+            let response = seek::response("kafka:t", true, &[Step { range, from, to }]);
+            sentence(&serde_json::to_value(&response).unwrap()["partitions"][0])
+        };
         assert!(text(Some(10), 50).contains("40 offsets are skipped"));
         assert!(text(Some(50), 0).contains("50 offsets are read again"));
         assert!(text(Some(90), 0).contains("recreated"));

@@ -90,6 +90,7 @@ impl Config {
         }
         self.check_numbers(&mut faults);
         self.check_waits(&mut faults);
+        self.check_retention(&mut faults);
         self.check_relations(&mut faults);
         faults.0.extend(level_filter(&self.output.level).err());
         faults.0
@@ -125,6 +126,7 @@ impl Config {
         faults.require((0.0..=100.0).contains(&ratio), "learner.replay.ratio", ratio, allowed);
         for (key, value) in [
             ("learner.schedule.floor", f64::from(self.learner.schedule.floor)),
+            ("learner.share_min", self.learner.share_min),
             ("learner.gate.tolerance", self.learner.gate.tolerance),
             ("learner.gate.edgebank_tolerance", self.learner.gate.edgebank_tolerance),
         ] {
@@ -160,9 +162,6 @@ impl Config {
         let lateness = self.stream.allowed_lateness;
         let allowed = "must be -1, which means any distance, or at least 0";
         faults.require(lateness >= -1, "stream.allowed_lateness", lateness, allowed);
-        let retention = self.graph.retention;
-        let allowed = "must be 0, which keeps everything, or at least stream.allowed_lateness";
-        faults.require(retention == 0 || retention >= lateness.max(1), "graph.retention", retention, allowed);
     }
 
     fn check_waits(&self, faults: &mut Faults) {
@@ -177,6 +176,20 @@ impl Config {
         for (key, value) in waits {
             faults.require(value <= WAIT_MS_MAX, key, value, "must be at most 86400000, a day");
         }
+    }
+
+    fn check_retention(&self, faults: &mut Faults) {
+        let retention = self.graph.retention;
+        let allowed = "must be 0, which keeps everything, or at least stream.allowed_lateness";
+        let lateness = self.stream.allowed_lateness;
+        faults.require(retention == 0 || retention >= lateness.max(1), "graph.retention", retention, allowed);
+        let nodes = self.graph.node_retention;
+        faults.require(
+            nodes == 0 || nodes > 0 && self.graph.retention > 0,
+            "graph.node_retention",
+            nodes,
+            "must be 0, which keeps nodes, or more where graph.retention is set: that takes the edges of nodes first",
+        );
     }
 
     fn check_relations(&self, faults: &mut Faults) {

@@ -326,6 +326,8 @@ fn state(
         health: parts.health.clone(),
         snapshots: parts.snapshots.clone(),
         catalog: parts.catalog.clone(),
+        appender: parts.appender.clone(),
+        reloading: parts.reloading.clone(),
         trains: config.learner.train,
     };
     ApiState {

@@ -21,10 +21,12 @@ mod memory_limit;
 mod monitor;
 mod operator;
 pub mod promotion;
+mod reload;
 mod scrape;
 pub mod seek;
 pub mod service;
 mod snapshot_files;
+mod snapshot_settings;
 mod snapshots;
 pub mod source_options;
 pub mod sources;
@@ -36,8 +38,8 @@ mod tiers;
 mod training;
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -53,13 +55,15 @@ pub use starting::{Interrupted, Starting};
 pub use status::{StatusSource, resident_bytes};
 pub use store::{Store, fixed_settings};
 
+use self::reload::{ReadSettings, Reloading};
+use self::snapshot_settings::SharedSnapshotSettings;
 use self::snapshots::SnapshotRequests;
 use self::supervise::Supervisor;
 use self::training::TrainingPause;
-use crate::api::{Health, State};
+use crate::api::{Health, ReloadResponse, State};
 use crate::appender::{Appender, AppenderOptions, AppenderStatus};
 use crate::catalog::Catalog;
-use crate::config::{Config, StartPolicy};
+use crate::config::{Config, Setting, StartPolicy};
 use crate::device::Device;
 use crate::event::EdgeId;
 use crate::learner::checkpoint::{Checkpoint, CheckpointHead};
@@ -78,6 +82,8 @@ pub struct Daemon {
     status: StatusSource,
     stop: Stop,
     sources: sources::Sources,
+    /// What a reload changes, and what carries it out.
+    reload: (Arc<SharedSnapshotSettings>, Arc<OnceLock<Reloading>>),
     supervisor: Supervisor,
     threads: Threads,
     http: http::Server,
@@ -165,15 +171,32 @@ impl Daemon {
         let monitor = monitor::watch(&parts, &sources, &supervisor, &stop)?;
         let address = http.address();
         tracing::info!(%address, "ready");
-        let health = parts.health;
+        let Parts { health, snapshot_settings, reloading, .. } = parts;
         let threads = Threads { snapshots, appender, learner, monitor };
-        Ok(Self { address, health, status, stop, sources, supervisor, threads, http })
+        let reload = (snapshot_settings, reloading);
+        Ok(Self { address, health, status, stop, sources, reload, supervisor, threads, http })
     }
 
     /// Where the HTTP interface listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Lets settings be reloaded from now on: `read` reads them, and those of the start are `effective`.
+    pub fn reload_from(&self, read: ReadSettings, effective: Vec<Setting>) {
+        let (snapshots, reloading) = &self.reload;
+        let (snapshots, effective) = (snapshots.clone(), Mutex::new(effective));
+        // Set once: a second call changes nothing.
+        let _ = reloading.set(Reloading { read, effective, snapshots });
+    }
+
+    /// Reloads the settings.
+    ///
+    /// # Errors
+    /// When they have faults, or [`reload_from`](Self::reload_from) was not called.
+    pub fn reload(&self) -> Result<ReloadResponse> {
+        self.reload.1.get().context("there is nothing to reload settings from")?.reload()
     }
 
     /// The status document.
@@ -225,6 +248,8 @@ pub(crate) struct Parts {
     appender: Arc<AppenderStatus>,
     learner: Arc<LearnerStatus>,
     snapshots: Arc<SnapshotRequests>,
+    snapshot_settings: Arc<SharedSnapshotSettings>,
+    reloading: Arc<OnceLock<Reloading>>,
     catalog: Arc<Mutex<Catalog>>,
 }
 
@@ -244,6 +269,8 @@ impl Parts {
             appender: Arc::default(),
             learner: Arc::default(),
             snapshots: snapshots::requests(),
+            snapshot_settings: SharedSnapshotSettings::new(config),
+            reloading: Arc::default(),
             catalog: store.checkpoints.catalog(),
         }
     }
@@ -307,7 +334,8 @@ fn open_learner(
         batch_events: learner.batch_events,
         batch_wait: Duration::from_millis(learner.batch_wait_ms),
         lag_events_max: learner.lag_events_max,
-        lag_max: Duration::from_millis(learner.lag_ms_max),
+        lag_target: Duration::from_millis(learner.lag_target_ms),
+        share_min: learner.share_min,
         began_unix_ms,
         quality_window_batches: learner.quality_window_batches,
         rank_queries: learner.rank_queries_per_batch,

@@ -1,19 +1,23 @@
 //! Carries out admin requests on a running daemon: passes each to the part concerned, and waits for it where needed.
 
-use std::sync::Arc;
+use std::str::FromStr;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 
 use super::log_level;
+use super::reload::Reloading;
+use super::seek::{self, Target};
 use super::snapshots::{SnapshotRequests, Wanted};
 use super::sources::Sources;
 use super::training::TrainingPause;
 use crate::api::{
     CheckpointResponse, Decisions, Health, LogCutResponse, LogLevelResponse, ModelResponse, Operator,
-    OperatorError, SnapshotResponse, SourceResponse, State, TrainingResponse,
+    OperatorError, ReloadResponse, SeekRequest, SeekResponse, SnapshotResponse, SourceResponse, State,
+    TrainingResponse,
 };
-use crate::appender::snapshot;
+use crate::appender::{AppenderStatus, snapshot};
 use crate::catalog::{Catalog, CatalogError};
 use crate::learner::{LearnerStatus, NoResponse, Operated, Operation, OperationError};
 
@@ -27,6 +31,8 @@ pub(super) struct Operating {
     pub health: Arc<Health>,
     pub snapshots: Arc<SnapshotRequests>,
     pub catalog: Arc<Mutex<Catalog>>,
+    pub appender: Arc<AppenderStatus>,
+    pub reloading: Arc<OnceLock<Reloading>>,
     /// Whether the settings train.
     pub trains: bool,
 }
@@ -93,6 +99,22 @@ impl Operator for Operating {
             since_unix_ms: held.as_ref().map(|row| row.since_unix_ms),
             by: held.map(|row| row.by),
         })
+    }
+
+    fn seek(&self, source: &str, request: &SeekRequest) -> Result<SeekResponse, OperatorError> {
+        self.is_running()?;
+        let invalid = |why: &str| OperatorError::Invalid(format!("to: {why}, not {:?}", request.to));
+        let target = Target::from_str(&request.to).map_err(invalid)?;
+        let (wanted, apply) = ((target, request.partition), !request.dry_run);
+        let steps = self.sources.seek(source, wanted, apply, &self.appender)?;
+        Ok(seek::response(source, apply, &steps))
+    }
+
+    fn reload(&self) -> Result<ReloadResponse, OperatorError> {
+        self.is_running()?;
+        let nothing = || OperatorError::Failed("there is nothing to reload settings from".to_owned());
+        let reloading = self.reloading.get().ok_or_else(nothing)?;
+        reloading.reload().map_err(|error| OperatorError::Invalid(format!("{error:#}")))
     }
 
     fn log_level(&self) -> LogLevelResponse {

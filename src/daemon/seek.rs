@@ -1,4 +1,4 @@
-//! Moves the Kafka source of a stopped daemon to another position.
+//! Moves a Kafka source to another position: of a stopped daemon here, of a running one in `sources/moving`.
 //!
 //! Positions are stored in the frames of the log, so a seek is a frame without events: a run of offsets per partition,
 //! from the current position to the target. Forward, the run accounts for the skipped offsets; backward, it ends before
@@ -6,6 +6,7 @@
 //! partitions or none, and has its place in the order of the log. Repeating a seek finds the partitions at the target
 //! and writes nothing.
 
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,9 +15,10 @@ use anyhow::{Context, Result, bail, ensure};
 use super::promotion::open_stopped;
 use super::source_options::kafka_options;
 use super::{Store, unix_ms};
+use crate::api::{PartitionSeek, SeekResponse};
 use crate::config::Config;
 use crate::event::{EdgeBatch, EdgeId, ORIGIN_HISTORY, PositionLookup, SourceRange};
-use crate::ingest::kafka::{KafkaFault, PartitionRange, offsets_at, preflight};
+use crate::ingest::kafka::{KafkaFault, KafkaSourceOptions, PartitionRange, offsets_at, preflight};
 use crate::log::Frame;
 
 /// Timeout of requests to the brokers.
@@ -33,6 +35,22 @@ pub enum Target {
     Offset(i64),
     /// At the first message that is no older, in milliseconds since the Unix epoch.
     Time(i64),
+}
+
+impl FromStr for Target {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let number = |digits: &str| digits.parse::<i64>().ok().filter(|number| *number >= 0);
+        let found = match text.split_once(':') {
+            None if text == "earliest" => Some(Self::Earliest),
+            None if text == "latest" => Some(Self::Latest),
+            Some(("offset", digits)) => number(digits).map(Self::Offset),
+            Some(("time", digits)) => number(digits).map(Self::Time),
+            _ => None,
+        };
+        found.ok_or("write earliest, latest, offset:N or time:MS")
+    }
 }
 
 /// What a seek does to one partition.
@@ -58,21 +76,97 @@ impl Step {
     pub fn read_again(&self) -> i64 {
         self.from.map_or(0, |from| (from.min(self.range.high) - self.to).max(0))
     }
-
-    /// Whether the log is ahead of the broker: the topic was recreated.
-    #[must_use]
-    pub fn is_of_another_topic(&self) -> bool {
-        self.from.is_some_and(|from| from > self.range.high)
-    }
 }
 
-/// A planned seek. It holds the lock of the data directory.
-pub struct Seek {
-    store: Store,
+/// What a seek would do.
+pub struct Plan {
     source: Arc<str>,
     steps: Vec<Step>,
     /// Whether a partition was not read to its end yet: it is history up to there, before and after the seek.
     is_history: bool,
+}
+
+impl Plan {
+    /// Plans a seek of one partition, or all, to `target`, from where `positions` has the source. `other_cluster`
+    /// returns the cluster that the topic was read from, if it is another one.
+    ///
+    /// # Errors
+    /// When no broker is reachable, the topic is of another cluster, the partition does not exist, or the broker does
+    /// not have the offset.
+    pub(super) fn of(
+        options: &KafkaSourceOptions,
+        (target, partition): (Target, Option<i32>),
+        positions: &dyn PositionLookup,
+        other_cluster: impl FnOnce(&str, &str) -> Result<Option<String>>,
+    ) -> Result<Self> {
+        let source: Arc<str> = options.source_name().into();
+        let report = preflight(options, BROKER_PATIENCE)?;
+        if let Some(found) = report.cluster_id
+            && let Some(remembered) = other_cluster(&options.topic, &found)?
+        {
+            let topic = options.topic.clone();
+            return Err(KafkaFault::OtherCluster { topic, remembered, found }.into());
+        }
+        let mut ranges = report.partitions;
+        if let Some(wanted) = partition {
+            let known: Vec<i32> = ranges.iter().map(|range| range.partition).collect();
+            ranges.retain(|range| range.partition == wanted);
+            ensure!(!ranges.is_empty(), "{source} has no partition {wanted}; there are {known:?}");
+        }
+        let targets = match target {
+            Target::Time(at) => offsets_at(options, &ranges, at, BROKER_PATIENCE)?,
+            target => ranges.iter().map(|range| offset_of(target, range, &source)).collect::<Result<_>>()?,
+        };
+        let step = |(range, to): (PartitionRange, i64)| Step {
+            range,
+            from: positions.position(&source, range.partition),
+            to,
+        };
+        let steps = ranges.into_iter().zip(targets).map(step).filter(|step| step.from != Some(step.to));
+        let steps: Vec<Step> = steps.collect();
+        let origin = |step: &Step| positions.origin_unix_ms(&source, step.range.partition);
+        let is_history = steps.iter().any(|step| origin(step).is_none_or(|origin| origin == ORIGIN_HISTORY));
+        Ok(Self { source, steps, is_history })
+    }
+
+    /// The steps, one per partition that is not at the target yet.
+    #[must_use]
+    pub fn steps(&self) -> &[Step] {
+        &self.steps
+    }
+
+    /// Name of the source in the log.
+    #[must_use]
+    pub fn source(&self) -> &str {
+        &self.source
+    }
+
+    /// The frame that carries it out, at the end of the log.
+    pub(super) fn frame(&self, end: EdgeId) -> Frame {
+        frame(end, &self.source, &self.steps, if self.is_history { ORIGIN_HISTORY } else { unix_ms() })
+    }
+}
+
+/// What a seek does, as the API describes it.
+#[must_use]
+pub fn response(source: &str, done: bool, steps: &[Step]) -> SeekResponse {
+    let partition = |step: &Step| PartitionSeek {
+        partition: step.range.partition,
+        from: step.from,
+        to: step.to,
+        skipped: step.skipped(),
+        read_again: step.read_again(),
+        broker_earliest: step.range.low,
+        broker_latest: step.range.high,
+    };
+    SeekResponse { source: source.to_owned(), done, partitions: steps.iter().map(partition).collect() }
+}
+
+/// A planned seek of a stopped daemon. It holds the lock of the data directory.
+pub struct Seek {
+    store: Store,
+    /// What it would do.
+    pub plan: Plan,
 }
 
 impl Seek {
@@ -88,47 +182,10 @@ impl Seek {
             "ingest.kafka.brokers is empty: only a Kafka source can seek; pass the settings that the daemon runs with"
         );
         let store = open_stopped(config)?;
-        let options = kafka_options(kafka);
-        let source: Arc<str> = options.source_name().into();
-        let report = preflight(&options, BROKER_PATIENCE)?;
-        if let Some(found) = report.cluster_id
-            && let Some(remembered) = store.checkpoints.other_cluster(&options.topic, &found)?
-        {
-            return Err(KafkaFault::OtherCluster { topic: options.topic, remembered, found }.into());
-        }
-        let mut ranges = report.partitions;
-        if let Some(wanted) = partition {
-            let known: Vec<i32> = ranges.iter().map(|range| range.partition).collect();
-            ranges.retain(|range| range.partition == wanted);
-            ensure!(!ranges.is_empty(), "{source} has no partition {wanted}; there are {known:?}");
-        }
-        let positions = store.positions()?;
-        let targets = match target {
-            Target::Time(at) => offsets_at(&options, &ranges, at, BROKER_PATIENCE)?,
-            target => ranges.iter().map(|range| offset_of(target, range, &source)).collect::<Result<_>>()?,
-        };
-        let step = |(range, to): (PartitionRange, i64)| Step {
-            range,
-            from: positions.position(&source, range.partition),
-            to,
-        };
-        let steps = ranges.into_iter().zip(targets).map(step).filter(|step| step.from != Some(step.to));
-        let steps: Vec<Step> = steps.collect();
-        let origin = |step: &Step| positions.origin_unix_ms(&source, step.range.partition);
-        let is_history = steps.iter().any(|step| origin(step).is_none_or(|origin| origin == ORIGIN_HISTORY));
-        Ok(Self { steps, store, source, is_history })
-    }
-
-    /// The steps, one per partition that is not at the target yet.
-    #[must_use]
-    pub fn steps(&self) -> &[Step] {
-        &self.steps
-    }
-
-    /// Name of the source in the log.
-    #[must_use]
-    pub fn source(&self) -> &str {
-        &self.source
+        let (positions, checkpoints) = (store.positions()?, &store.checkpoints);
+        let other_cluster = |topic: &str, cluster: &str| checkpoints.other_cluster(topic, cluster);
+        let plan = Plan::of(&kafka_options(kafka), (target, partition), &positions, other_cluster)?;
+        Ok(Self { store, plan })
     }
 
     /// Applies the seek; durable on return.
@@ -136,12 +193,11 @@ impl Seek {
     /// # Errors
     /// When the log cannot be written; then nothing has changed.
     pub fn carry_out(mut self) -> Result<()> {
-        if self.steps.is_empty() {
+        if self.plan.steps.is_empty() {
             return Ok(());
         }
         let log = &mut self.store.log;
-        let origin = if self.is_history { ORIGIN_HISTORY } else { unix_ms() };
-        log.append(&frame(log.durable_end(), &self.source, &self.steps, origin))?;
+        log.append(&self.plan.frame(log.durable_end()))?;
         log.commit().context("nothing was changed")?;
         Ok(())
     }
@@ -184,13 +240,13 @@ mod tests {
 
     #[test]
     fn what_is_skipped_and_what_is_read_again_is_counted() {
-        let counts = |step: Step| (step.skipped(), step.read_again(), step.is_of_another_topic());
-        assert_eq!(counts(step(0, Some(40), 100)), (60, 0, false));
-        assert_eq!(counts(step(0, Some(40), 10)), (0, 30, false));
-        assert_eq!(counts(step(0, None, 25)), (15, 0, false));
-        assert_eq!(counts(step(0, None, 10)), (0, 0, false));
-        assert_eq!(counts(step(0, Some(5), 10)), (5, 0, false));
-        assert_eq!(counts(step(0, Some(900), 10)), (0, 90, true));
+        let counts = |step: Step| (step.skipped(), step.read_again());
+        assert_eq!(counts(step(0, Some(40), 100)), (60, 0));
+        assert_eq!(counts(step(0, Some(40), 10)), (0, 30));
+        assert_eq!(counts(step(0, None, 25)), (15, 0));
+        assert_eq!(counts(step(0, None, 10)), (0, 0));
+        assert_eq!(counts(step(0, Some(5), 10)), (5, 0));
+        assert_eq!(counts(step(0, Some(900), 10)), (0, 90));
     }
 
     #[test]
@@ -218,6 +274,20 @@ mod tests {
         drop(log);
         let log = open();
         assert_eq!((at(&log), log.durable_end()), (vec![Some(12), Some(90), None], EdgeId(0)));
+    }
+
+    #[test]
+    fn where_to_is_read_and_nonsense_is_not() {
+        let good = [
+            ("earliest", Target::Earliest),
+            ("latest", Target::Latest),
+            ("offset:7", Target::Offset(7)),
+            ("time:1700000000000", Target::Time(1_700_000_000_000)),
+        ];
+        good.iter().for_each(|(text, read)| assert_eq!(text.parse(), Ok(*read)));
+        for bad in ["", "7", "offset:", "offset:-1", "time:noon", "newest", "earliest:1"] {
+            assert!(bad.parse::<Target>().unwrap_err().contains("offset:N"), "{bad}");
+        }
     }
 
     #[test]

@@ -23,6 +23,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError};
 use parking_lot::Mutex;
 
 use super::snapshot_files::{dir, newest_before, remove};
+use super::snapshot_settings::{SharedSnapshotSettings, SnapshotSettings};
 use super::{Parts, Store, Supervisor, unix_ms};
 use crate::api::OperatorError;
 use crate::appender::AppenderStatus;
@@ -84,14 +85,9 @@ pub(super) fn requests() -> Arc<SnapshotRequests> {
 /// Writes snapshots until it is stopped.
 pub(super) struct Writer {
     dir: PathBuf,
-    keep: usize,
-    log_bytes: u64,
-    interval: Duration,
-    bytes_per_second_max: u64,
-    /// Bytes that the log keeps; 0: all.
-    log_bytes_kept: u64,
-    /// For how long the log keeps a segment after its last write; `None`: for ever.
-    log_age_kept: Option<Duration>,
+    /// As of the last turn.
+    settings: SnapshotSettings,
+    shared: Arc<SharedSnapshotSettings>,
     catalog: Arc<Mutex<Catalog>>,
     stores: Stores,
     log: LogReaders,
@@ -118,17 +114,13 @@ pub(super) struct Writer {
 impl Writer {
     /// For a daemon whose index came from the snapshot at `last`; 0: from none.
     pub(super) fn new(config: &Config, parts: &Parts, store: &Store, last: EdgeId) -> Self {
-        let (now, snapshot, log) = (Instant::now(), &config.snapshot, store.log.readers());
+        let (now, log) = (Instant::now(), store.log.readers());
         let (first, end, bytes) = (log.first().0, log.durable_end().0, store.log.bytes());
         let [read, all] = [last.0.max(first) - first, (end - first).max(1)].map(u128::from);
         Self {
             dir: dir(config),
-            keep: snapshot.keep,
-            log_bytes: snapshot.log_bytes,
-            interval: Duration::from_secs(snapshot.interval_seconds),
-            bytes_per_second_max: snapshot.bytes_per_second_max,
-            log_bytes_kept: config.log.retention_bytes,
-            log_age_kept: config.log_age_kept(),
+            settings: SnapshotSettings::of(config),
+            shared: parts.snapshot_settings.clone(),
             catalog: store.checkpoints.catalog(),
             stores: parts.engine.stores.clone(),
             log,
@@ -153,6 +145,7 @@ impl Writer {
         self.stop = stop.clone();
         supervisor.start("snapshots", "snapshots", stop, move || {
             while !self.is_stopped() {
+                self.settings = self.shared.get();
                 if self.is_due() {
                     // The next try comes after a pause.
                     let _ = self.write();
@@ -181,7 +174,8 @@ impl Writer {
         let last = self.known.last().copied().unwrap_or_default();
         Instant::now() >= self.not_before
             && self.log.durable_end() > last
-            && (bytes - self.last_bytes >= self.log_bytes || self.written.elapsed() >= self.interval)
+            && (bytes - self.last_bytes >= self.settings.log_bytes
+                || self.written.elapsed() >= self.settings.interval)
     }
 
     /// Does what an operator asks for.
@@ -199,7 +193,7 @@ impl Writer {
                 return Err(OperatorError::Invalid(format!(
                     "the log is cut behind the older of two snapshots, and there are {} that can be used; {}",
                     self.known.len(),
-                    if self.keep < 2 {
+                    if self.settings.keep < 2 {
                         "snapshot.keep must be at least 2"
                     } else {
                         "write another one first"
@@ -255,7 +249,7 @@ impl Writer {
             self.snapshot_bytes
         );
         let captured = self.wait_for(&self.appender.request_capture(), "the appender")?;
-        let pace = Pace { bytes_per_second_max: self.bytes_per_second_max, stop: &self.stop };
+        let pace = Pace { bytes_per_second_max: self.settings.bytes_per_second_max, stop: &self.stop };
         let written = self.log.history(captured.capture.position()).map_err(anyhow::Error::from);
         let written = written.and_then(|history| {
             let head = (&captured.capture, history);
@@ -298,10 +292,11 @@ impl Writer {
 
     /// Removes all but the newest ones.
     fn prune(&mut self) {
-        let surplus = self.known.len().saturating_sub(self.keep);
+        let surplus = self.known.len().saturating_sub(self.settings.keep);
         self.known.drain(..surplus);
         // What is not known was of no use at the start, and is not needed once there are enough others.
-        let is_old = |position: &EdgeId| self.known.len() >= self.keep && !self.known.contains(position);
+        let is_old =
+            |position: &EdgeId| self.known.len() >= self.settings.keep && !self.known.contains(position);
         let old = snapshot::positions(&self.dir).unwrap_or_default().into_iter().filter(is_old);
         old.for_each(|position| remove(&self.dir.join(snapshot::name(position))));
     }
@@ -309,8 +304,9 @@ impl Writer {
     /// Has what nobody needs any more cut off a log that is longer or older than it is to be. Newer checkpoints may
     /// allow that long after a snapshot.
     fn cut_if_due(&mut self) {
-        let is_long = self.log_bytes_kept > 0 && self.appender.log_bytes() > self.log_bytes_kept;
-        let since = self.log_age_kept.and_then(|age| SystemTime::now().checked_sub(age));
+        let is_long =
+            self.settings.log_bytes_kept > 0 && self.appender.log_bytes() > self.settings.log_bytes_kept;
+        let since = self.settings.log_age_kept.and_then(|age| SystemTime::now().checked_sub(age));
         let old = since.map(|since| self.log.written_since(since)).filter(|old| *old > self.log.first());
         if !is_long && old.is_none() {
             return;
@@ -327,7 +323,7 @@ impl Writer {
             // comes of it.
             drop(match old {
                 Some(old) => self.appender.request_cut(needed.min(EdgeId(old.0 + 1)), 0),
-                None => self.appender.request_cut(needed, self.log_bytes_kept),
+                None => self.appender.request_cut(needed, self.settings.log_bytes_kept),
             });
         }
     }

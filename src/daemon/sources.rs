@@ -1,6 +1,8 @@
 //! The configured sources: created while the log is being read, started afterwards, stopped first when the daemon
 //! ends.
 
+mod moving;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,7 +23,7 @@ use crate::event::{BodyFormat, Intake, IntakeError, IntakeResponse, Submission, 
 use crate::ingest::admit::{Admission, AdmitOptions, LatePolicy as AdmitLate, NodeLimit};
 use crate::ingest::dead_letter::DeadLetters;
 use crate::ingest::generated::{self, GeneratedWorld};
-use crate::ingest::kafka::{ClusterMemory, KafkaSource, KafkaState};
+use crate::ingest::kafka::{ClusterMemory, KafkaSource, KafkaSourceOptions, KafkaState};
 use crate::ingest::push::{PUSH_SOURCE, PushIntake};
 use crate::ingest::rejection::IngestStats;
 use crate::ingest::replay::{Replay, ReplayOptions, ReplayState};
@@ -50,6 +52,10 @@ struct Inner {
     generated: Option<GeneratedOptions>,
     gate: Option<Arc<Gate>>,
     running: Mutex<Vec<Running>>,
+    /// What a Kafka source is started with, once there is one.
+    kafka: OnceLock<(KafkaSourceOptions, SourceWiring)>,
+    /// Held while a source is taken to other positions.
+    moving: Mutex<()>,
     stop: Arc<AtomicBool>,
     catalog: Arc<Mutex<Catalog>>,
     holds: Arc<Holds>,
@@ -61,7 +67,7 @@ enum Running {
     Generated { stats: Arc<IngestStats>, thread: Option<JoinHandle<()>> },
     Push { intake: Arc<PushIntake> },
     File { source: Replay },
-    Kafka { source: KafkaSource },
+    Kafka { source: Arc<KafkaSource> },
 }
 
 /// Guards the push source: closed until the log has been read, and again when the daemon ends.
@@ -107,7 +113,9 @@ impl Sources {
         }
         let held = Mutex::new(rows.into_iter().map(|row| (row.source.clone(), row)).collect());
         let (running, stop) = (Mutex::default(), Arc::default());
-        Ok(Self(Arc::new(Inner { queue, generated, gate, running, stop, catalog, holds, held })))
+        let (kafka, moving) = (OnceLock::new(), Mutex::default());
+        let inner = Inner { queue, generated, gate, running, kafka, moving, stop, catalog, holds, held };
+        Ok(Self(Arc::new(inner)))
     }
 
     /// Pauses or resumes a source until the next such request. Returns who paused it.
@@ -216,9 +224,10 @@ impl Sources {
             let mut options = kafka_options(kafka);
             options.decode = decode_options(config);
             options.clusters = clusters;
-            let source = KafkaSource::start(options, wiring.clone())
+            let (options, wiring) = self.0.kafka.get_or_init(|| (options, wiring.clone()));
+            let source = KafkaSource::start(options.clone(), wiring.clone())
                 .context("ingest.kafka: the settings cannot be used")?;
-            running.push(Running::Kafka { source });
+            running.push(Running::Kafka { source: Arc::new(source) });
         }
         Ok(())
     }

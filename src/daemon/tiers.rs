@@ -168,6 +168,10 @@ pub(super) fn graph(config: &Config, rules: ClockRules, budget: u64) -> Result<G
         GraphStore::with_budget(options, budget, Box::new(spill_file(config, "graph")?))
     };
     let graph = graph.with_clock_rules(rules);
+    let graph = match config.graph.node_retention {
+        0 => graph,
+        age => graph.with_node_retention(age),
+    };
     Ok(match config.retention() {
         Some(retention) => graph.with_retention(retention),
         None => graph,

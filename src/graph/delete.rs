@@ -35,6 +35,7 @@ impl GraphStore {
     ) -> Result<(), SpillError> {
         let (src, dst, until, newest) = (batch.src[i], batch.dst[i], batch.time[i].0, batch.id(i).0);
         if batch.op[i] == Op::DeleteNode {
+            self.wake(src);
             return self.delete_from(src, newest, |_| true, hand, removed);
         }
         // From the end with fewer edges.

@@ -309,6 +309,12 @@ impl NodeDictionary {
         }
     }
 
+    /// Whether `id` has a key.
+    #[must_use]
+    pub fn is_named(&self, id: NodeId) -> bool {
+        self.inner.read().key(id.index()).is_some()
+    }
+
     /// Calls `f` with each id and the canonical bytes of its key, in order of ids: a tag (0 integer,
     /// 1 text, 2 forgotten) and the integer in little-endian order, the UTF-8 text, or nothing. Interning waits
     /// meanwhile.

@@ -30,6 +30,8 @@ pub(super) enum AdjacencyList {
     /// No edge.
     #[default]
     Empty,
+    /// No edge, noted at this time of the stream.
+    Idle(i64),
     /// All edges in one block.
     One(TemporalBlock),
     /// Two or more blocks, ascending; each is full of keys above those of the block before it.
@@ -41,7 +43,7 @@ impl AdjacencyList {
     #[inline]
     pub fn blocks(&self) -> &[TemporalBlock] {
         match self {
-            Self::Empty => &[],
+            Self::Empty | Self::Idle(_) => &[],
             Self::One(block) => std::slice::from_ref(block),
             Self::Many(blocks) => blocks,
         }
@@ -50,7 +52,7 @@ impl AdjacencyList {
     /// The blocks, to move; their order and bounds stay.
     pub fn blocks_mut(&mut self) -> &mut [TemporalBlock] {
         match self {
-            Self::Empty => &mut [],
+            Self::Empty | Self::Idle(_) => &mut [],
             Self::One(block) => std::slice::from_mut(block),
             Self::Many(blocks) => blocks,
         }
@@ -141,7 +143,7 @@ impl AdjacencyList {
             block.reach_to(last.edges().1.min(newest));
         }
         match self {
-            Self::Empty => *self = Self::One(block),
+            Self::Empty | Self::Idle(_) => *self = Self::One(block),
             Self::One(first) => *self = Self::Many(vec![*first, block]),
             Self::Many(blocks) => blocks.push(block),
         }
@@ -263,7 +265,7 @@ impl AdjacencyList {
 
     fn take_blocks(&mut self) -> Vec<TemporalBlock> {
         match std::mem::take(self) {
-            Self::Empty => Vec::new(),
+            Self::Empty | Self::Idle(_) => Vec::new(),
             Self::One(block) => vec![block],
             Self::Many(blocks) => blocks,
         }

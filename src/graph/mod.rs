@@ -8,7 +8,8 @@
 //!
 //! A store with a budget keeps entries beyond it on disk: `chunk` is the unit that moves, `spill` the file, `fault`
 //! handles reads of entries that are not in memory, `load` loads many chunks in advance for the writer and samplers,
-//! `evict` makes room. `compact` frees unused memory, `retain` releases old edges, `scrub` erases what was deleted;
+//! `evict` makes room. `compact` frees unused memory, `retain` releases old edges, `idle` notes nodes without any,
+//! `scrub` erases what was deleted;
 //! `saved` is the graph in a snapshot.
 //! `mirror` plans the layout in GPU memory, and `gpu` is the graph there.
 //!
@@ -27,6 +28,7 @@ mod evict;
 mod fault;
 mod fill;
 mod gpu;
+mod idle;
 mod key;
 mod list;
 mod load;

@@ -13,6 +13,7 @@
 //! start 8 | base edge 8 | node 4 | entries n 4 | reach 4 | form 1 | mixed 1 | 2 zeros
 //!   form 0, 1: n entries of 12 bytes, as in memory; form 1: n low bits of 4 bytes
 //!   form 2, for what is taken from a block: n times of 8, n edges of 8, n neighbors of 4 bytes
+//!   form 3: no entries; the node has been without an edge since the time `start`
 //! ```
 //! Pieces in the form of memory are copied where the page size is the same, and encoded again where not. Bytes are
 //! checked by whoever stores them: here only lengths are.
@@ -37,8 +38,9 @@ const BUFFER_BYTES: usize = 512 << 10;
 /// Chunks of entries that are read from disk under one lock.
 const LOADED_MAX: usize = 16;
 
-/// Form of a piece that was taken from a block.
+/// Forms of pieces that were taken from a block, and that note a node without an edge.
 const RECORDS: u8 = 2;
+const IDLE: u8 = 3;
 
 /// What stands before the entries of a piece.
 #[derive(Clone, Copy, Pod, Zeroable)]
@@ -151,6 +153,10 @@ impl GraphStore {
             if shard.slab.room(self.shard_units_max) < 2 * u64::from(piece.head.entries) {
                 return Err(Error::other(SpillError::Full(self.shards.len())));
             }
+            if piece.head.form == IDLE {
+                shard.set_idle(index, piece.head.start);
+                continue;
+            }
             let places = (self.page, bound.0.saturating_sub(1));
             shard.change(index, |list, slab| piece.add_to(list, slab, places, gone));
         }
@@ -225,6 +231,13 @@ impl Shard {
         let source = Entries::new(&self.slab, fault);
         let (mut after, mut loaded) = (from.after, 0);
         for list in from.list..lists {
+            if let Some(start) = self.idle_since(list) {
+                let head = Head { start, node: name(list).0, form: IDLE, ..Head::zeroed() };
+                out.extend_from_slice(bytemuck::bytes_of(&head));
+            }
+            if out.len() >= BUFFER_BYTES && self.blocks(list).is_empty() {
+                return Cursor { list: list + 1, after: None };
+            }
             let blocks = self.blocks(list);
             let first = after.map_or(0, |(time, _)| {
                 // Blocks that begin at the time of the key may hold it, and what follows it.
@@ -300,9 +313,11 @@ impl<'a> Piece<'a> {
             0 => size_of::<Entry>(),
             1 => size_of::<Entry>() + size_of::<u32>(),
             RECORDS => 20,
+            IDLE => 0,
             _ => return Err(malformed()),
         };
-        let is_block = (1..=1 << 15).contains(&head.entries) && head.node < 1 << 31;
+        let least = u32::from(head.form != IDLE);
+        let is_block = (least..=least << 15).contains(&head.entries) && head.node < 1 << 31;
         let length = head.entries as usize * of_entry;
         let (body, rest) = rest.split_at_checked(length).filter(|_| is_block).ok_or_else(malformed)?;
         Ok((Self { head, body }, rest))

@@ -56,6 +56,7 @@ pub struct GraphStore {
     pub(super) writer: Mutex<Writer>,
     pub(super) summary: RwLock<Summary>,
     pub(super) retention: Option<Retention>,
+    pub(super) node_retention: Option<i64>,
     pub(super) clock_rules: ClockRules,
     /// Edges before this time may have been released.
     pub(super) released_before: AtomicI64,
@@ -172,6 +173,7 @@ impl GraphStore {
             writer: Mutex::default(),
             summary: RwLock::default(),
             retention: None,
+            node_retention: None,
             clock_rules: ClockRules::default(),
             released_before: AtomicI64::new(i64::MIN),
             applied: AtomicU64::new(0),
@@ -270,7 +272,8 @@ impl GraphStore {
         plan.arrange(batch, range.clone(), self.map);
         self.check_room(plan)?;
         self.load_for(plan, batch, records)?;
-        summary.count(batch, range, outcome);
+        summary.count(batch, range.clone(), outcome);
+        self.wake_those_with_rows(batch, range);
         let fill = |records: &mut Vec<Record>, (number, words): (usize, &[u64])| {
             self.shards[number].write().fill(plan, batch, words, records, self.page);
             if self.spill.is_none() {

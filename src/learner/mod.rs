@@ -24,6 +24,7 @@ mod measure;
 mod node_rows;
 mod operations;
 mod options;
+mod pace;
 mod pairs;
 mod publish;
 mod quality;
@@ -55,6 +56,7 @@ pub use requests::{NoResponse, Reply, Requests};
 pub use status::{Durable, GateReport, LearnerBytes, LearnerReport, LearnerStatus};
 pub use stream_state::{Around, StreamState};
 
+use self::pace::Pace;
 use self::step::Ahead;
 use crate::event::{EdgeId, NodeId};
 use crate::feature::FeatureStore;
@@ -106,10 +108,13 @@ pub struct Learner {
     /// Nodes whose pairs are to go at the next checkpoint.
     deleted: Vec<NodeId>,
     quality: QualityWindow,
+    pace: Pace,
     threads: Arc<rayon::ThreadPool>,
     prepared: PreparedBatch,
     /// A batch of old events.
     replayed: PreparedBatch,
+    /// How much of a step the batch at hand gets, once that is decided.
+    decided: Option<StepMode>,
     /// Whether `prepared` holds the sample of the batch at hand.
     sampled: bool,
     ahead: Ahead,
@@ -157,9 +162,11 @@ impl Learner {
             node_rows,
             deleted: Vec::new(),
             quality: QualityWindow::new(options.quality_window_batches),
+            pace: Pace::default(),
             threads: Arc::new(threads::step_threads(options.threads, options.nice)?),
             prepared: PreparedBatch::default(),
             replayed: PreparedBatch::default(),
+            decided: None,
             sampled: false,
             ahead: Ahead::default(),
             helper: None,
@@ -281,7 +288,7 @@ impl Learner {
         let behind = self.shared.progress.indexed().0.saturating_sub(batch.end.0);
         batch.node_rows.set_seen(&self.node_rows);
         if !batch.edges.is_empty() {
-            let mode = self.mode(batch, behind);
+            let mode = self.decide(batch, behind);
             let negatives = self.negatives(batch);
             self.prepare(batch, &negatives, mode)?;
             let rank = if mode == StepMode::StateOnly { None } else { self.mean_reciprocal_rank(batch)? };
@@ -316,7 +323,7 @@ impl Learner {
         batch.node_rows.set_later(&self.node_rows);
         self.forget(&batch.deleted);
         self.learned = batch.end;
-        self.sampled = false;
+        (self.decided, self.sampled) = (None, false);
         self.shared.progress.set_learned(batch.end);
         self.shared.progress.set_kept(batch.kept);
         self.observe_freshness(batch);

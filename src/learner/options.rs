@@ -20,10 +20,12 @@ pub struct LearnerOptions {
     pub batch_events: usize,
     /// How long a batch that is not full waits for more.
     pub batch_wait: Duration,
-    /// Records behind the log's end past which the gradient steps of live events are skipped.
+    /// Records behind the log's end past which only the least share of live events is trained on.
     pub lag_events_max: u64,
-    /// Waiting time past which they are skipped too; zero means no limit.
-    pub lag_max: Duration,
+    /// Waiting time past which the share falls, to the least at twice as much; zero means no limit.
+    pub lag_target: Duration,
+    /// The least share of batches of live events that are trained on, 0 to 1.
+    pub share_min: f64,
     /// When the learning began, with nothing learned, Unix milliseconds: what was produced earlier is history.
     pub began_unix_ms: i64,
     /// Batches over which quality is averaged.

@@ -7,6 +7,7 @@
 
 use std::time::{Duration, Instant};
 
+use super::pace::{Lag, Pace, share};
 use super::{Gate, LearnBatch, Learner, LearnerError, LearnerOptions};
 use crate::event::{EdgeId, NodeId};
 use crate::feature::FeatureStore;
@@ -26,6 +27,8 @@ pub(super) struct Ahead {
     pub prepared: PreparedBatch,
     /// Whether the feed has handed it out.
     pub filled: bool,
+    /// How much of a step it will get.
+    pub decided: Option<StepMode>,
     pub sampled: bool,
 }
 
@@ -41,9 +44,11 @@ pub(super) struct Taken {
 }
 
 impl Learner {
-    /// How much of a step a batch gets that ends `behind` records before what is indexed.
-    pub(super) fn mode(&self, batch: &LearnBatch, behind: u64) -> StepMode {
-        mode(&self.options, batch, behind, self.shared.progress.waited(batch.first))
+    /// How much of a step a batch gets that ends `behind` records before what is indexed. It is decided once.
+    pub(super) fn decide(&mut self, batch: &LearnBatch, behind: u64) -> StepMode {
+        let Self { decided, pace, options, shared, .. } = self;
+        let lag = || Lag { waited: shared.progress.waited(batch.first), behind };
+        *decided.get_or_insert_with(|| mode(options, pace, batch, lag()))
     }
 
     /// One random destination per edge.
@@ -59,7 +64,7 @@ impl Learner {
 
     /// Gets the batch after the one that was learned last: the one that was fetched ahead, or what the feed has.
     pub(super) fn fetch(&mut self, batch: &mut LearnBatch, idle: Duration) -> Result<(), LogError> {
-        self.sampled = std::mem::take(&mut self.ahead.sampled);
+        (self.decided, self.sampled) = (self.ahead.decided.take(), std::mem::take(&mut self.ahead.sampled));
         if std::mem::take(&mut self.ahead.filled) {
             std::mem::swap(batch, &mut self.ahead.batch);
             std::mem::swap(&mut self.prepared, &mut self.ahead.prepared);
@@ -89,8 +94,9 @@ impl Learner {
     /// The step of the prepared batch, which begins at `first`. If `behind` more records fill a batch, that one is
     /// sampled beside the step.
     pub(super) fn step(&mut self, first: EdgeId, behind: u64) -> Result<Taken, LearnerError> {
-        let Self { trainer, shared, options, feed, pool, node_rows, prepared, ahead, helper, gate, .. } =
-            self;
+        let Self {
+            trainer, shared, options, feed, pool, node_rows, prepared, ahead, helper, gate, pace, ..
+        } = self;
         let preparer = trainer.preparer().publishing();
         let mut step = || take_step(trainer, gate.as_ref(), &shared.metrics, prepared, first);
         let known = behind >= options.batch_events as u64 && !ahead.filled;
@@ -105,7 +111,8 @@ impl Learner {
                 return Ok(());
             }
             let behind = progress.indexed().0.saturating_sub(batch.end.0);
-            let mode = mode(options, batch, behind, progress.waited(batch.first));
+            let mode = mode(options, pace, batch, Lag { waited: progress.waited(batch.first), behind });
+            ahead.decided = Some(mode);
             // Rows of nodes are gathered at the batch's turn.
             let (world, against) = (world(engine, node_rows, batch), negatives(options, pool, batch));
             // A failure here is retried, and reported, at the batch's turn.
@@ -122,15 +129,16 @@ impl Learner {
     }
 }
 
-/// How much of a step a batch gets that ends `behind` records before what is indexed and has `waited` for so long.
-/// Skipping the gradient step of a batch that nothing waits behind would gain nothing.
-fn mode(options: &LearnerOptions, batch: &LearnBatch, behind: u64, waited: Duration) -> StepMode {
+/// How much of a step the next batch gets, which stands so in the stream.
+fn mode(options: &LearnerOptions, pace: &mut Pace, batch: &LearnBatch, lag: Lag) -> StepMode {
     let history = batch.is_history(options.began_unix_ms);
-    let kept_waiting = behind >= options.batch_events as u64;
-    let late = !options.lag_max.is_zero() && waited > options.lag_max && kept_waiting;
-    let late = late || behind > options.lag_events_max;
-    let is_left_out = if history { !options.train_history } else { late };
-    if is_left_out || (late && !options.train) {
+    let is_left_out = match options.train {
+        _ if history && !options.train_history => true,
+        true => !history && !pace.next(lag, options),
+        // A score is left out wherever not all would be trained on.
+        false => share(lag, options) < 1.0,
+    };
+    if is_left_out {
         StepMode::StateOnly
     } else if options.train {
         StepMode::Train

@@ -21,6 +21,7 @@ mod gate;
 mod gpu;
 mod node_rows;
 mod operations;
+mod pace;
 mod pauses;
 mod replay;
 mod walk;
@@ -109,7 +110,8 @@ impl Rig {
             batch_events: 10,
             batch_wait: Duration::ZERO,
             lag_events_max: 1_000_000,
-            lag_max: Duration::ZERO,
+            lag_target: Duration::ZERO,
+            share_min: 0.0,
             began_unix_ms: STARTED,
             quality_window_batches: 100,
             rank_queries: 2,
@@ -383,8 +385,8 @@ fn the_first_checkpoint_comes_soon_and_the_others_at_the_interval() {
 #[test]
 fn what_has_waited_for_too_long_gets_a_state_only_update() {
     let mut rig = Rig::new();
-    let trained = |rig: &mut Rig, lag_max| {
-        let mut learner = rig.learner(LearnerOptions { lag_max, ..rig.options() });
+    let trained = |rig: &mut Rig, lag_target| {
+        let mut learner = rig.learner(LearnerOptions { lag_target, ..rig.options() });
         learner.drain();
         let report = rig.shared.status.report();
         rig.restart();

@@ -39,8 +39,18 @@ group! {
 }
 
 /// Admin actions, the label of [`HttpMetrics::admin_actions`].
-pub const ADMIN_ACTIONS: [&str; 8] =
-    ["checkpoint", "source", "log_level", "promote", "rollback", "training", "snapshot", "cut_log"];
+pub const ADMIN_ACTIONS: [&str; 10] = [
+    "checkpoint",
+    "source",
+    "seek",
+    "reload",
+    "log_level",
+    "promote",
+    "rollback",
+    "training",
+    "snapshot",
+    "cut_log",
+];
 
 impl HttpMetrics {
     /// Series whose labels are known beforehand start at 0.

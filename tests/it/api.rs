@@ -222,6 +222,11 @@ fn operators_do_things_from_this_machine_where_there_are_no_keys() {
     assert_eq!(training.json(), json!({ "paused": false, "by": null, "since_unix_ms": null }));
     assert_eq!(live.post("/v1/admin/snapshots", &json!({})).json()["name"], "3.snapshot");
     assert_eq!(live.post("/v1/admin/log/cut", &json!({})).json()["first_position"], 2);
+    let sought = live.post("/v1/admin/sources/kafka:t/seek", &json!({ "to": "latest" }));
+    assert_eq!(sought.json(), json!({ "source": "kafka:t", "done": true, "partitions": [] }));
+    assert_eq!(live.post("/v1/admin/sources/http/seek", &json!({ "to": "latest" })).status, 422);
+    assert_eq!(live.post("/v1/admin/sources/kafka:t/seek", &json!({})).status, 422);
+    assert_eq!(live.post("/v1/admin/reload", &json!({})).json(), json!({ "applied": [], "waiting": [] }));
     let odd = put("/v1/admin/sources/http", &json!({ "paused": true, "until": 5 }), &[]);
     assert_eq!((odd.status, odd.error_type().as_str()), (422, "invalid"));
     let page = put("/v1/admin/log-level", &json!({ "level": "info" }), &[("origin", "http://elsewhere")]);
@@ -240,6 +245,9 @@ fn operators_do_things_from_this_machine_where_there_are_no_keys() {
         ("training", "done", 1),
         ("snapshot", "done", 1),
         ("cut_log", "done", 1),
+        ("seek", "done", 1),
+        ("seek", "failed", 2),
+        ("reload", "done", 1),
     ] {
         let line =
             format!("evergraph_admin_actions_total{{action=\"{action}\",outcome=\"{outcome}\"}} {count}\n");
@@ -571,7 +579,7 @@ fn the_openapi_document_is_the_checked_in_one_and_lists_every_route() {
     let document: Value = serde_json::from_str(&document).unwrap();
     assert_eq!(live.get("/openapi.json").json(), document, "served as checked in");
     let paths = document["paths"].as_object().unwrap();
-    assert_eq!(paths.len(), 18);
+    assert_eq!(paths.len(), 20);
     for (path, methods) in paths {
         for method in methods.as_object().unwrap().keys() {
             let response = live.request(

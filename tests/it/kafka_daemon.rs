@@ -264,7 +264,7 @@ fn all_of_wikipedia_is_read_learned_and_served() {
     assert!(process.terminate().success());
 
     // With settings as delivered from here on.
-    let start = start.set("learner.lag_ms_max=150").set("learner.lag_events_max=20000");
+    let start = start.set("learner.lag_target_ms=50").set("learner.lag_events_max=20000");
     let mut all = sent.sent;
     for (pace, file) in paces {
         all = at_pace(broker, &start, all, pace, &file);

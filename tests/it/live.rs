@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use evergraph::api::{
     self, ApiLimits, ApiState, CheckpointResponse, Decisions, Health, Info, LogCutResponse, LogLevelResponse,
-    LogStatus, ModelResponse, Operator, OperatorError, SnapshotResponse, SourceResponse, State,
-    StatusDocument, TimeUnit, TrainingResponse,
+    LogStatus, ModelResponse, Operator, OperatorError, ReloadResponse, SeekRequest, SeekResponse,
+    SnapshotResponse, SourceResponse, State, StatusDocument, TimeUnit, TrainingResponse,
 };
 use evergraph::device::Device;
 use evergraph::event::{
@@ -188,6 +188,17 @@ impl Operator for ScriptedOperator {
         }
         let (by, since_unix_ms) = (paused.then(|| by.to_owned()), paused.then_some(1));
         Ok(SourceResponse { source: source.into(), paused, by, since_unix_ms })
+    }
+
+    fn seek(&self, source: &str, request: &SeekRequest) -> Result<SeekResponse, OperatorError> {
+        if source == "http" {
+            return Err(OperatorError::Invalid("http has no positions".into()));
+        }
+        Ok(SeekResponse { source: source.into(), done: !request.dry_run, partitions: Vec::new() })
+    }
+
+    fn reload(&self) -> Result<ReloadResponse, OperatorError> {
+        Ok(ReloadResponse::default())
     }
 
     fn log_level(&self) -> LogLevelResponse {

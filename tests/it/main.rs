@@ -36,6 +36,7 @@ mod graph_scrub;
 mod graph_spill;
 mod graph_units;
 mod hostile;
+mod idle_nodes;
 mod kafka_daemon;
 mod kafka_ingest;
 mod kafka_reconnect;

@@ -251,6 +251,7 @@ const ABSENT: &[(&str, &str)] = &[
 ];
 const ZERO: &[(&str, &str)] = &[
     ("evergraph_graph_expired_edges_total", "everything is kept"),
+    ("evergraph_graph_idle_nodes_removed_total", "everything is kept"),
     ("evergraph_graph_unknown_type_edges_total", "the model has no edge types"),
     ("evergraph_http_held_bytes", "bodies and responses are small"),
     ("evergraph_log_first_position", "nothing is cut off the log"),

@@ -56,7 +56,7 @@ impl Start {
     /// A daemon that keeps everything in `data`.
     pub fn in_dir(data: &Path) -> Self {
         // What is learned must not depend on how busy the machine is.
-        let settings = ["output.format=json", "learner.batch_wait_ms=20", "learner.lag_ms_max=0"];
+        let settings = ["output.format=json", "learner.batch_wait_ms=20", "learner.lag_target_ms=0"];
         let settings = settings.map(str::to_owned).to_vec();
         let (environment, wrapper) = (Vec::new(), Vec::new());
         Self { data: data.to_path_buf(), config: None, settings, environment, wrapper }

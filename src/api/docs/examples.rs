@@ -24,6 +24,8 @@ const FILES: &[(&str, &str)] = files![
     "check_health",
     "create_checkpoint",
     "update_source",
+    "seek_source",
+    "reload_settings",
     "get_log_level",
     "set_log_level",
     "promote_model",

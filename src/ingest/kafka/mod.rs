@@ -58,8 +58,23 @@ impl KafkaSource {
     /// # Errors
     /// When an option or property is not valid.
     pub fn start(options: KafkaSourceOptions, wiring: SourceWiring) -> Result<Self, KafkaFault> {
+        Self::start_with(options, wiring, Arc::default())
+    }
+
+    /// Starts another one in place of this one, which has ended. It counts on.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn start_again(&self, options: KafkaSourceOptions, wiring: SourceWiring) -> Result<Self, KafkaFault> {
+        Self::start_with(options, wiring, Arc::clone(&self.stats))
+    }
+
+    fn start_with(
+        options: KafkaSourceOptions,
+        wiring: SourceWiring,
+        stats: Arc<IngestStats>,
+    ) -> Result<Self, KafkaFault> {
         let shared = Arc::new(status::Shared::default());
-        let stats = Arc::new(IngestStats::default());
         let name: Arc<str> = options.source_name().into();
         let (positions, status) = (Arc::clone(&wiring.positions), Arc::clone(&shared));
         let consumer =

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::{Faults, holds_exactly, must_push};
-use crate::process::{PATIENCE, Process, Start};
+use crate::process::{PATIENCE, Process, Start, evergraph};
 
 const EVENTS: usize = 300;
 
@@ -77,6 +77,21 @@ fn a_hangup_reloads_what_can_be_reloaded_and_never_ends_the_daemon() {
     process.wait_for_line("\"reloaded\"").expect("the rest is taken over");
     let (_, level) = process.get("/v1/admin/log-level").unwrap();
     assert_eq!(level["level"], "info,evergraph::appender=debug", "{level}");
+
+    // The same by the API and the command line, with what changed.
+    write("[output]\nlevel = \"info\"\n[learner]\nbatch_events = 7\n[log]\nretention_bytes = 9000000\n");
+    let (done, said, told) = evergraph(&["config", "reload", "--url", &process.url("")]);
+    assert!(done, "{told}");
+    for line in
+        ["log.retention_bytes: 0 -> 9000000, in effect", "learner.batch_events: 200 -> 7, waits for a start"]
+    {
+        assert!(said.contains(line), "{said}");
+    }
+    write("[output]\nlevel = \"info\"\n[log]\nretention_bytes = -1\n");
+    let (done, _, told) = evergraph(&["config", "reload", "--url", &process.url("")]);
+    assert!(!done && told.contains("log.retention_bytes"), "{told}");
+    write("[output]\nlevel = \"info,evergraph::appender=debug\"\n[learner]\nbatch_events = 7\n");
+    assert_eq!(process.post("/v1/admin/reload", "application/json", "{}").unwrap().0, 200);
 
     write("[output]\nlevle = \"info\"\n");
     process.signal("-HUP");

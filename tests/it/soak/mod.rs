@@ -361,7 +361,7 @@ fn an_hour_at_twenty_thousand_events_a_second_with_restarts_and_kills_loses_noth
         .set(&format!("log.segment_bytes={SEGMENT}"))
         .set(&format!("snapshot.log_bytes={LOG_OF_SNAPSHOT}"))
         // Other tests have every event trained on.
-        .set("learner.lag_ms_max=1000");
+        .set("learner.lag_target_ms=50");
     let mut process = start.ready();
     let plan = Plan::of(minutes);
     let run = Run::new(rate);

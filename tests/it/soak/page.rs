@@ -53,7 +53,7 @@ fn page(figures: &Value) -> String {
          | in the last life of the daemon: too late for a gradient step | {} |\n\n\
          | | p50 | p99 | p99.9 | longest |\n|---|--:|--:|--:|--:|\n{}{}{}\n\
          Staleness is the number of committed events that responses do not reflect, over the rate, sampled once a\n\
-         second. It stays near `learner.lag_ms_max`, here one second: later events got no gradient step. From a kill\n\
+         second. In overload it stays near `learner.lag_target_ms`, and as many events get a gradient step as that allows. From a kill\n\
          to ready: {}. {}Resident memory: at most {:.0} MiB; in the second half of the\n\
          daemon's longest life it grew by {:.1} MiB per hour. All figures are in [soak.json](soak.json).\n",
         figures["minutes"],
