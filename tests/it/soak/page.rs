@@ -38,7 +38,7 @@ fn page(figures: &Value) -> String {
     let (calm, machine) =
         (figures["staleness_calm_for_seconds"].as_f64().unwrap_or_default(), &figures["machine"]);
     format!(
-        "# An hour under load, with restarts and kills\n\n\
+        "# Under load, with restarts and kills\n\n\
          <!-- Made by `make soak`: change tests/it/soak, not this. -->\n\n\
          {} minutes at {} events per second from Apache Kafka ({} partitions), learning, and serving {} requests a\n\
          second. The broker was restarted {} times and the daemon killed {} times; the graph keeps {} s of events.\n\
