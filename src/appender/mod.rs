@@ -138,6 +138,8 @@ impl Appender {
                 Err(RecvTimeoutError::Disconnected) => return,
             }
         }
+        // Its source has ended; whoever waits gets to know.
+        drop(self.status.moved.lock().take());
         // No more than what waits now, or whoever goes on submitting would keep the loop alive.
         let mut waiting = queue.len();
         while waiting > 0

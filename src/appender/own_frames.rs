@@ -9,7 +9,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::status::Move;
 use super::{Appender, LogState, Refusal};
-use crate::event::{EdgeBatch, Event, EventBatch, Incoming, NodeId, Submission};
+use crate::event::{EdgeBatch, Event, EventBatch, Incoming, NodeId, PositionLookup, Submission};
 use crate::log::{Frame, LogError};
 
 /// Most nodes of a frame.
@@ -39,13 +39,10 @@ impl Appender {
         let group = [Submission { batch: self.deletions(&nodes), reply: None }];
         match self.commit(&group) {
             Ok(outcomes) => {
-                // They have no edge that could have left traces.
-                let has_traces = self.index.has_traces;
                 for (frame, receipt) in outcomes {
                     self.take_in(frame.as_ref(), pulse);
                     self.metrics.graph.idle_nodes_removed.inc_by(receipt.accepted);
                 }
-                self.index.has_traces = has_traces;
             }
             // The next release finds them again.
             Err(Refusal::Log(error)) => self.refuse(Vec::new(), &error),
@@ -56,7 +53,13 @@ impl Appender {
 
     /// Moves a source, if that is wanted.
     pub(super) fn move_source(&mut self, pulse: &dyn Fn()) {
-        let Some(Move { sources, origin_unix_ms, reply }) = self.status.moved.lock().take() else { return };
+        let moved = self.status.moved.lock().take();
+        let Some(Move { mut sources, origin_unix_ms, reply }) = moved else { return };
+        for range in &mut sources {
+            // Where the partition stands now, which may be farther than when the move was planned.
+            let known = self.index.positions.position(&range.source, range.partition);
+            range.from = known.unwrap_or(range.from);
+        }
         let batch = EdgeBatch { first: self.log.durable_end(), ..EdgeBatch::default() };
         let frame = Frame { batch, sources, origin_unix_ms, ..Frame::default() };
         let written = self.write_frame(&frame);
@@ -69,12 +72,18 @@ impl Appender {
 
     fn write_frame(&mut self, frame: &Frame) -> Result<(), LogError> {
         let written = self.log.append(frame).and_then(|()| self.log.commit());
-        if written.is_err() {
-            self.log.discard();
+        match written {
+            Ok(durable) => {
+                self.progress.set_durable(durable);
+                self.record_length();
+                Ok(())
+            }
+            Err(error) => {
+                self.log.discard();
+                self.refuse(Vec::new(), &error);
+                Err(error)
+            }
         }
-        self.progress.set_durable(written?);
-        self.record_length();
-        Ok(())
     }
 
     /// The deletions of those of `nodes` that are idle still.

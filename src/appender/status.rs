@@ -123,6 +123,12 @@ impl AppenderStatus {
         done
     }
 
+    /// Takes back a request to move a source; `false` if it is being carried out, or was.
+    #[must_use]
+    pub fn withdraw_move(&self) -> bool {
+        self.moved.lock().take().is_some()
+    }
+
     /// Size of the log on disk in bytes.
     #[must_use]
     pub fn log_bytes(&self) -> u64 {

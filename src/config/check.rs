@@ -185,10 +185,11 @@ impl Config {
         faults.require(retention == 0 || retention >= lateness.max(1), "graph.retention", retention, allowed);
         let nodes = self.graph.node_retention;
         faults.require(
-            nodes == 0 || nodes > 0 && self.graph.retention > 0,
+            nodes == 0 || nodes > 0 && self.graph.retention > 0 && self.stream.future_limit >= 0,
             "graph.node_retention",
             nodes,
-            "must be 0, which keeps nodes, or more where graph.retention is set: that takes the edges of nodes first",
+            "must be 0, which keeps nodes, or more where graph.retention is set, which takes the edges of nodes first, \
+             and stream.future_limit, without which some wrong times would delete nodes for good",
         );
     }
 

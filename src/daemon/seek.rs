@@ -87,15 +87,15 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Plans a seek of one partition, or all, to `target`, from where `positions` has the source. `other_cluster`
-    /// returns the cluster that the topic was read from, if it is another one.
+    /// Plans a seek of one partition, or all, to `target`, from where `positions` has the source. With `anew`, also
+    /// partitions that stand there begin anew: what was read before is not compared. `other_cluster` returns the cluster that the topic was read from, if it is another one.
     ///
     /// # Errors
     /// When no broker is reachable, the topic is of another cluster, the partition does not exist, or the broker does
     /// not have the offset.
     pub(super) fn of(
         options: &KafkaSourceOptions,
-        (target, partition): (Target, Option<i32>),
+        (target, partition, anew): (Target, Option<i32>, bool),
         positions: &dyn PositionLookup,
         other_cluster: impl FnOnce(&str, &str) -> Result<Option<String>>,
     ) -> Result<Self> {
@@ -122,7 +122,8 @@ impl Plan {
             from: positions.position(&source, range.partition),
             to,
         };
-        let steps = ranges.into_iter().zip(targets).map(step).filter(|step| step.from != Some(step.to));
+        let steps =
+            ranges.into_iter().zip(targets).map(step).filter(|step| anew || step.from != Some(step.to));
         let steps: Vec<Step> = steps.collect();
         let origin = |step: &Step| positions.origin_unix_ms(&source, step.range.partition);
         let is_history = steps.iter().any(|step| origin(step).is_none_or(|origin| origin == ORIGIN_HISTORY));
@@ -184,7 +185,7 @@ impl Seek {
         let store = open_stopped(config)?;
         let (positions, checkpoints) = (store.positions()?, &store.checkpoints);
         let other_cluster = |topic: &str, cluster: &str| checkpoints.other_cluster(topic, cluster);
-        let plan = Plan::of(&kafka_options(kafka), (target, partition), &positions, other_cluster)?;
+        let plan = Plan::of(&kafka_options(kafka), (target, partition, false), &positions, other_cluster)?;
         Ok(Self { store, plan })
     }
 

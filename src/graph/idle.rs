@@ -37,6 +37,8 @@ impl GraphStore {
         for (index, node) in nodes.take_while(|(_, node)| node.index() < known) {
             match shard.lists.get(index) {
                 None | Some(AdjacencyList::Empty) if names.is_named(node) => new.push(index),
+                // The stream's clock was set back.
+                Some(AdjacencyList::Idle(since)) if *since > now.0 => new.push(index),
                 Some(AdjacencyList::Idle(since)) if since.saturating_add(age) < now.0 => over.push(node),
                 _ => {}
             }
@@ -55,11 +57,9 @@ impl GraphStore {
         matches!(self.shards[shard].read().lists.get(index), Some(AdjacencyList::Idle(_)))
     }
 
-    /// Takes back the notes of nodes that got a row.
+    /// Takes back the notes of nodes that got a row: those of a snapshot too, where no node is removed now.
     pub(super) fn wake_those_with_rows(&self, batch: &EdgeBatch, range: std::ops::Range<usize>) {
-        if self.node_retention.is_some() {
-            range.filter(|&i| batch.op[i] == Op::Node).for_each(|i| self.wake(batch.src[i]));
-        }
+        range.filter(|&i| batch.op[i] == Op::Node).for_each(|i| self.wake(batch.src[i]));
     }
 
     /// Takes back the note of a node.
@@ -148,6 +148,9 @@ mod tests {
         names.forget(NodeId(0));
         assert_eq!(over(&store, &names, 500), [1, 4]);
         assert_eq!(store.stats().nodes, 6);
+        // Where the clock was set back, the wait begins anew.
+        assert_eq!(over(&store, &names, 60), [0; 0]);
+        assert_eq!(over(&store, &names, 161), [1, 4]);
     }
 
     #[test]

@@ -11,6 +11,7 @@ fn start(data: &Path) -> Start {
     Start::in_dir(data)
         .set("graph.retention=1000")
         .set("graph.node_retention=500")
+        .set("stream.future_limit=1000")
         .set("graph.shards=4")
         .set("stream.node_feature_dimension=1")
         .set("learner.train=false")

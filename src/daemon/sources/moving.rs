@@ -32,10 +32,11 @@ impl Sources {
         let _one_at_a_time = self.0.moving.try_lock().ok_or_else(busy)?;
         let source = self.kafka_source(name)?;
         let Some((options, wiring)) = self.0.kafka.get() else { return Err(busy()) };
+        let has_ended = matches!(source.status().state, KafkaState::Failed { .. } | KafkaState::Stopped);
         let plan = || {
             let other_cluster = |topic: &str, cluster: &str| Ok((options.clusters.0)(topic, cluster));
             let positions = &*wiring.positions;
-            Plan::of(options, (target, partition), positions, other_cluster).map_err(|error| {
+            Plan::of(options, (target, partition, has_ended), positions, other_cluster).map_err(|error| {
                 if error.is::<KafkaFault>() {
                     OperatorError::Failed(format!("nothing was changed: {error:#}"))
                 } else {
@@ -47,15 +48,19 @@ impl Sources {
         if !apply || planned.steps().is_empty() {
             return Ok(planned.steps().to_vec());
         }
-        if !self.0.holds.has(name) && !matches!(source.status().state, KafkaState::Failed { .. }) {
+        if self.0.stop.load(Ordering::Acquire) {
+            return Err(OperatorError::Failed("the daemon stops".to_owned()));
+        }
+        if !self.0.holds.has(name) && !has_ended {
             let why = format!("{name} is running: pause it first, and resume it after the seek");
             return Err(OperatorError::Invalid(why));
         }
-        let moved = if source.stop(STOP_LIMIT) {
+        let moved = if source.stop(STOP_LIMIT) && source.is_settled() {
             // What was on its way to the log is there now.
             plan().and_then(|plan| carry_out(&plan, appender).map(|()| plan.steps().to_vec()))
         } else {
-            Err(OperatorError::Failed(format!("nothing was changed: {name} did not end in time")))
+            let why = format!("nothing was changed: what {name} read last is not stored yet; retry later");
+            Err(OperatorError::Failed(why))
         };
         let next = source.start_again(options.clone(), wiring.clone());
         let next = next.map_err(|error| {
@@ -97,9 +102,14 @@ impl Sources {
 /// Has the appender write the frame of a plan.
 fn carry_out(plan: &Plan, appender: &AppenderStatus) -> Result<(), OperatorError> {
     let frame = plan.frame(crate::event::EdgeId(0));
-    match appender.request_move(frame.sources, frame.origin_unix_ms).recv_timeout(FRAME_LIMIT) {
+    let outcome = appender.request_move(frame.sources, frame.origin_unix_ms);
+    let written = outcome.recv_timeout(FRAME_LIMIT).or_else(|waited| {
+        // One that is not withdrawn is being written.
+        if appender.withdraw_move() { Err(waited) } else { outcome.recv_timeout(FRAME_LIMIT) }
+    });
+    match written {
         Ok(Ok(())) => Ok(()),
         Ok(Err(error)) => Err(OperatorError::Failed(format!("nothing was changed: {error}"))),
-        Err(_) => Err(OperatorError::Unsettled("the log did not confirm the seek in time".to_owned())),
+        Err(_) => Err(OperatorError::Failed("nothing was changed: the log takes no frame now".to_owned())),
     }
 }

@@ -122,6 +122,14 @@ impl KafkaSource {
     }
 }
 
+impl KafkaSource {
+    /// Whether a source that has ended left nothing on its way to the log.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        !self.shared.left_in_flight.load(Relaxed)
+    }
+}
+
 impl Drop for KafkaSource {
     fn drop(&mut self) {
         self.shared.stop.store(true, Relaxed);

@@ -81,6 +81,8 @@ pub(super) struct Shared {
     pub stop: AtomicBool,
     /// Whether nothing is fetched now: librdkafka's statistics know nothing of what is produced meanwhile.
     pub is_holding: AtomicBool,
+    /// Whether it ended with a batch on its way to the log.
+    pub left_in_flight: AtomicBool,
     inner: Mutex<Inner>,
 }
 

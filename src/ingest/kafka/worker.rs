@@ -318,6 +318,8 @@ impl Worker {
             }
             self.await_outcomes(deadline);
         }
+        let in_flight = self.partitions.values().any(|partition| partition.in_flight.is_some());
+        self.shared.left_in_flight.store(in_flight, Relaxed);
         self.commit(true);
         self.shared.set_stopped();
     }
