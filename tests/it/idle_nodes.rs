@@ -83,12 +83,12 @@ fn nodes_without_edges_leave_and_come_back_as_new_ones() {
     // A restart keeps since when they are idle, or where no snapshot has it, finds it anew.
     process.kill();
     let process = start(data.path()).ready();
-    go_on(&process, 1_400..1_700);
+    go_on(&process, 1_400..2_000);
     push(
         &process,
         std::iter::once("{\"op\":\"node\",\"node\":\"u7\",\"ts\":0,\"features\":[2.0]}".to_owned()),
     );
-    go_on(&process, 1_700..2_100);
+    go_on(&process, 2_000..2_400);
     process.wait_until("they went", |_| removed(&process) >= 199);
     assert_eq!(["u0", "u107", "u199"].map(|node| known(&process, node)), [false; 3]);
     assert!(known(&process, "u7") && known(&process, "s1"), "one got a row lately, the other has edges");
@@ -96,7 +96,7 @@ fn nodes_without_edges_leave_and_come_back_as_new_ones() {
     assert_eq!(missing["embeddings"][0]["error"], "unknown_node", "{missing}");
 
     // The name comes again, of a new node.
-    push(&process, std::iter::once("{\"src\":\"u0\",\"dst\":\"s1\",\"ts\":2100}".to_owned()));
+    push(&process, std::iter::once("{\"src\":\"u0\",\"dst\":\"s1\",\"ts\":2400}".to_owned()));
     let node = process.get("/v1/nodes/u0?neighbors=10").unwrap().1;
     assert_eq!(node["neighbors"].as_array().unwrap().len(), 1, "{node}");
 
