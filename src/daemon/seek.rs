@@ -88,7 +88,8 @@ pub struct Plan {
 
 impl Plan {
     /// Plans a seek of one partition, or all, to `target`, from where `positions` has the source. With `anew`, also
-    /// partitions that stand there begin anew: what was read before is not compared. `other_cluster` returns the cluster that the topic was read from, if it is another one.
+    /// partitions that stand there begin anew: what was read before is not compared. `other_cluster` returns the
+    /// cluster that the topic was read from, if it is another one.
     ///
     /// # Errors
     /// When no broker is reachable, the topic is of another cluster, the partition does not exist, or the broker does
