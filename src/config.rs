@@ -91,7 +91,7 @@ macro_rules! section {
 section!(/// All settings, section by section.
 Config {
     data: Data, api: Api, stream: Stream, ingest: Ingest, log: Log, graph: Graph, memory: Memory, device: Device,
-    model: Model, learner: Learner, checkpoint: Checkpoint, snapshot: Snapshot, output: Output,
+    model: Model, learner: Learner, checkpoint: Checkpoint, snapshot: Snapshot, io: Io, output: Output,
 });
 section!(/// `[data]`
     Data { dir: PathBuf });
@@ -164,7 +164,9 @@ Gate {
 section!(/// `[checkpoint]`
     Checkpoint { interval_seconds: u64, keep: usize });
 section!(/// `[snapshot]`
-    Snapshot { log_bytes: u64, interval_seconds: u64, keep: usize, bytes_per_second_max: u64 });
+    Snapshot { log_bytes: u64, interval_seconds: u64, keep: usize });
+section!(/// `[io]`
+    Io { bytes_per_second_max: u64 });
 section!(/// `[output]`
     Output { level: String, format: OutputFormat, access_log: bool });
 

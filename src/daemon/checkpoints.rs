@@ -17,6 +17,7 @@ use anyhow::{Context, Result, ensure};
 use parking_lot::Mutex;
 
 use crate::catalog::{Catalog, CatalogError, CheckpointRow, DecisionRow};
+use crate::device::disk::Pace;
 use crate::event::EdgeId;
 use crate::ingest::kafka::ClusterMemory;
 use crate::learner::checkpoint::{self, Checkpoint, CheckpointHead, SUFFIX, Sink, UNFINISHED_SUFFIX};
@@ -125,7 +126,7 @@ impl Checkpoints {
         head: CheckpointHead,
         save: impl FnOnce(&mut Sink<'_>) -> std::io::Result<()>,
     ) -> Result<()> {
-        let file = checkpoint::write(&self.dir, head, &|| (), save)?;
+        let file = checkpoint::write(&self.dir, head, Pace::unlimited(), save)?;
         let old = self.rows()?.into_iter().find(|old| old.file == file.name);
         let (average_precision, baseline) =
             old.map_or((None, None), |old| (old.average_precision, old.baseline));
@@ -421,7 +422,7 @@ mod tests {
             let history = log.readers().history(position).unwrap();
             let head = CheckpointHead { position, history, model_version, ..CheckpointHead::default() };
             let dir = self.0.path().join("checkpoints");
-            checkpoint::write(&dir, head, &|| (), |sink| sink.write_all(&position.0.to_le_bytes())).unwrap()
+            checkpoint::write(&dir, head, Pace::unlimited(), |sink| sink.write_all(&position.0.to_le_bytes())).unwrap()
         }
 
         fn files(&self) -> Vec<String> {

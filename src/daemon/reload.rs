@@ -17,7 +17,7 @@ pub const RELOADED: [&str; 7] = [
     "snapshot.log_bytes",
     "snapshot.interval_seconds",
     "snapshot.keep",
-    "snapshot.bytes_per_second_max",
+    "io.bytes_per_second_max",
     "log.retention_bytes",
     "log.retention_seconds",
 ];

@@ -1,4 +1,5 @@
-//! Settings of the thread that writes snapshots and cuts the log, which a reload changes while it runs.
+//! Settings of the thread that writes snapshots and cuts the log, which a reload changes while it runs, and the rate at
+//! which snapshots and checkpoints are written together.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,6 +7,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use crate::config::Config;
+use crate::device::disk::WriteRate;
 
 /// When snapshots are written, how many are kept, and how much of the log.
 #[derive(Clone, Copy)]
@@ -13,7 +15,6 @@ pub(super) struct SnapshotSettings {
     pub keep: usize,
     pub log_bytes: u64,
     pub interval: Duration,
-    pub bytes_per_second_max: u64,
     /// Bytes that the log keeps; 0: all.
     pub log_bytes_kept: u64,
     /// For how long the log keeps a segment after its last write; `None`: for ever.
@@ -27,7 +28,6 @@ impl SnapshotSettings {
             keep: snapshot.keep,
             log_bytes: snapshot.log_bytes,
             interval: Duration::from_secs(snapshot.interval_seconds),
-            bytes_per_second_max: snapshot.bytes_per_second_max,
             log_bytes_kept: config.log.retention_bytes,
             log_age_kept: config.log_age_kept(),
         }
@@ -35,21 +35,27 @@ impl SnapshotSettings {
 }
 
 /// The settings of the thread that writes snapshots, which a reload changes.
-pub(super) struct SharedSnapshotSettings(Mutex<SnapshotSettings>);
+pub(super) struct SharedSnapshotSettings {
+    settings: Mutex<SnapshotSettings>,
+    /// Of snapshots and checkpoints.
+    pub rate: Arc<WriteRate>,
+}
 
 impl SharedSnapshotSettings {
     /// Those of `config`.
     pub fn new(config: &Config) -> Arc<Self> {
-        Arc::new(Self(Mutex::new(SnapshotSettings::of(config))))
+        let rate = Arc::new(WriteRate::new(config.io.bytes_per_second_max));
+        Arc::new(Self { settings: Mutex::new(SnapshotSettings::of(config)), rate })
     }
 
     /// Takes over those of `config`.
     pub fn take(&self, config: &Config) {
-        *self.0.lock() = SnapshotSettings::of(config);
+        *self.settings.lock() = SnapshotSettings::of(config);
+        self.rate.set(config.io.bytes_per_second_max);
     }
 
     /// Those in effect.
     pub fn get(&self) -> SnapshotSettings {
-        *self.0.lock()
+        *self.settings.lock()
     }
 }

@@ -249,7 +249,7 @@ impl Writer {
             self.snapshot_bytes
         );
         let captured = self.wait_for(&self.appender.request_capture(), "the appender")?;
-        let pace = Pace { bytes_per_second_max: self.settings.bytes_per_second_max, stop: &self.stop };
+        let pace = Pace { rate: &self.shared.rate, stop: &self.stop };
         let written = self.log.history(captured.capture.position()).map_err(anyhow::Error::from);
         let written = written.and_then(|history| {
             let head = (&captured.capture, history);

@@ -8,7 +8,7 @@
 //!
 //! A file is written beside its final name, synced and renamed, so a file with a final name is whole
 //! unless the disk damaged it; the checksum finds that. Payloads are as large as the node memory, so they
-//! are streamed both ways and never stand in memory as a whole.
+//! are streamed both ways, at a pace, and never stand in memory as a whole.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, SeekFrom, Take, Write};
@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
+use crate::device::disk::{Pace, PacedFile};
 use crate::event::EdgeId;
 
 /// What the name of a whole checkpoint ends with.
@@ -78,17 +79,15 @@ pub struct CheckpointFile {
 
 /// Takes the payload of a checkpoint that is being written.
 pub struct Sink<'a> {
-    file: File,
+    file: PacedFile<'a>,
     crc32c: u32,
     bytes: u64,
-    pulse: &'a dyn Fn(),
     /// What is not in the file yet.
     buffer: Vec<u8>,
 }
 
 impl Sink<'_> {
     fn flush_buffer(&mut self) -> io::Result<()> {
-        (self.pulse)();
         self.file.write_all(&self.buffer)?;
         self.buffer.clear();
         Ok(())
@@ -119,23 +118,23 @@ pub fn name(position: EdgeId) -> String {
     format!("{:020}{SUFFIX}", position.0)
 }
 
-/// Writes what `save` writes as a checkpoint into `dir`. Calls `pulse` every so often.
+/// Writes what `save` writes as a checkpoint into `dir`.
 ///
 /// # Errors
 /// When the file system or `save` fails; then no file has the final name.
 pub fn write(
     dir: &Path,
     head: CheckpointHead,
-    pulse: &dyn Fn(),
+    pace: Pace<'_>,
     save: impl FnOnce(&mut Sink<'_>) -> io::Result<()>,
 ) -> Result<CheckpointFile, CheckpointError> {
     let name = name(head.position);
     let path = dir.join(&name);
     let unfinished = dir.join(format!("{:020}{UNFINISHED_SUFFIX}", head.position.0));
     let write = || -> io::Result<(u64, u32)> {
-        let file = File::create(&unfinished)?;
+        let file = PacedFile::new(File::create(&unfinished)?, pace);
         let buffer = Vec::with_capacity(CHUNK_BYTES);
-        let mut sink = Sink { file, crc32c: 0, bytes: 0, pulse, buffer };
+        let mut sink = Sink { file, crc32c: 0, bytes: 0, buffer };
         sink.write_all(MAGIC)?;
         for word in [head.position.0, head.history, head.model_version] {
             sink.write_all(&word.to_le_bytes())?;
@@ -147,11 +146,11 @@ pub fn write(
         let crc32c = sink.crc32c;
         sink.write_all(&crc32c.to_le_bytes())?;
         sink.flush()?;
-        sink.file.sync_all()?;
-        pulse();
+        let bytes = sink.bytes;
+        sink.file.finish()?;
         std::fs::rename(&unfinished, &path)?;
         File::open(dir)?.sync_all()?;
-        Ok((sink.bytes, crc32c))
+        Ok((bytes, crc32c))
     };
     match write() {
         Ok((bytes, crc32c)) => Ok(CheckpointFile { name, head, bytes, crc32c }),
@@ -233,12 +232,16 @@ pub fn open(path: &Path) -> Result<Checkpoint, CheckpointError> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicBool;
+    use std::time::{Duration, Instant};
+
     use super::*;
+    use crate::device::disk::WriteRate;
 
     fn put(dir: &Path, position: u64, payload: &[u8]) -> CheckpointFile {
         let head =
             CheckpointHead { position: EdgeId(position), history: 5, model_version: 6, began_unix_ms: -7 };
-        write(dir, head, &|| (), |sink| sink.write_all(payload)).unwrap()
+        write(dir, head, Pace::unlimited(), |sink| sink.write_all(payload)).unwrap()
     }
 
     #[test]
@@ -287,24 +290,25 @@ mod tests {
     }
 
     #[test]
-    fn a_large_payload_is_written_in_parts_with_a_pulse_for_each() {
-        let dir = tempfile::tempdir().unwrap();
-        let pulses = std::cell::Cell::new(0);
-        let pulse = || pulses.set(pulses.get() + 1);
-        let row = vec![7; CHUNK_BYTES / 2 + 1];
-        let save = |sink: &mut Sink<'_>| (0..20).try_for_each(|_| sink.write_all(&row));
-        write(dir.path(), CheckpointHead::default(), &pulse, save).unwrap();
-        assert!(pulses.get() >= 10, "{}", pulses.get());
+    fn a_checkpoint_takes_as_long_as_its_rate_says() {
+        let (dir, begun) = (tempfile::tempdir().unwrap(), Instant::now());
+        let (rate, hurry) = (WriteRate::new(20 << 20), AtomicBool::new(false));
+        let pace = Pace { rate: &rate, hurry: &hurry };
+        let payload = vec![7; 10 << 20];
+        let file =
+            write(dir.path(), CheckpointHead::default(), pace, |sink| sink.write_all(&payload)).unwrap();
+        assert!(begun.elapsed() >= Duration::from_millis(500), "{:?}", begun.elapsed());
+        assert!(file.bytes >= 10 << 20);
     }
 
     #[test]
     fn a_save_that_fails_leaves_nothing_and_a_folder_that_is_not_there_is_named() {
         let dir = tempfile::tempdir().unwrap();
         let head = CheckpointHead::default();
-        let failed = write(dir.path(), head, &|| (), |_| Err(io::Error::other("no")));
+        let failed = write(dir.path(), head, Pace::unlimited(), |_| Err(io::Error::other("no")));
         assert!(matches!(failed, Err(CheckpointError::Io { .. })));
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
-        let error = write(Path::new("/nonexistent/folder"), head, &|| (), |_| Ok(())).unwrap_err();
+        let error = write(Path::new("/nonexistent/folder"), head, Pace::unlimited(), |_| Ok(())).unwrap_err();
         assert!(error.to_string().contains("/nonexistent/folder"), "{error}");
     }
 }

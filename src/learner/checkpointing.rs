@@ -1,9 +1,12 @@
 //! When the loop writes a checkpoint: at intervals, when one is requested, with an operator's decision, and at its end.
 //!
 //! The loop only captures what was learned, which takes the time of copying weights and pairs. A thread of its own
-//! writes that while the loop goes on. One checkpoint is written at a time; requests that come meanwhile get the next.
+//! writes that while the loop goes on, at the rate that background writes have. One checkpoint is written at a time;
+//! requests that come meanwhile get the next.
 
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
@@ -16,6 +19,7 @@ use super::{
     BatchQuality, CheckpointError, CheckpointFile, CheckpointHead, Durable, LearnBatch, Learner,
     LearnerOptions, OperationError, checkpoint,
 };
+use crate::device::disk::Pace;
 use crate::event::EdgeId;
 
 /// The first checkpoint comes so soon: it also keeps since when events are live, and from where on they are learned.
@@ -26,6 +30,8 @@ const PULSE: Duration = Duration::from_millis(100);
 
 /// A checkpoint that is being written.
 pub(super) struct Writing {
+    /// Set when the loop waits for it, which is then not for the rate of writing to delay.
+    hurry: Arc<AtomicBool>,
     position: EdgeId,
     /// Quality when it was captured.
     quality: Option<BatchQuality>,
@@ -87,6 +93,7 @@ impl Learner {
 
     fn wait_for_checkpoint(&mut self, pulse: &dyn Fn()) -> Result<(), CheckpointError> {
         while let Some(writing) = &self.writing {
+            writing.hurry.store(true, Ordering::Release);
             pulse();
             match writing.outcome.recv_timeout(PULSE) {
                 Ok(written) => return self.conclude(written),
@@ -120,9 +127,10 @@ impl Learner {
         }
         self.drop_pairs();
         let (sender, outcome) = bounded(1);
-        let quality = self.quality.mean();
-        self.writing = Some(Writing { position, quality, started, outcome, replies });
-        let begun = self.capture(&self.mark(batch)).and_then(|captured| self.write_aside(captured, sender));
+        let (quality, hurry) = (self.quality.mean(), Arc::new(AtomicBool::new(false)));
+        self.writing = Some(Writing { hurry: hurry.clone(), position, quality, started, outcome, replies });
+        let begun =
+            self.capture(&self.mark(batch)).and_then(|captured| self.write_aside(captured, hurry, sender));
         if let Err(error) = begun {
             let why = self.failed(error);
             // Reported to those who wait.
@@ -135,17 +143,19 @@ impl Learner {
     fn write_aside(
         &self,
         captured: Captured,
+        hurry: Arc<AtomicBool>,
         sender: crossbeam_channel::Sender<Result<CheckpointFile, CheckpointError>>,
     ) -> io::Result<()> {
         let (log, dir, nice) = (self.log.clone(), self.options.checkpoint_dir.clone(), self.options.nice);
         let (position, model_version) = (self.learned, self.version);
-        let began_unix_ms = self.options.began_unix_ms;
+        let (began_unix_ms, rate) = (self.options.began_unix_ms, self.options.write_rate.clone());
         let write = move || {
             yield_to_serving(nice);
             let failed = |error| CheckpointError::Io { path: dir.clone(), source: io::Error::other(error) };
             let written = log.history(position).map_err(failed).and_then(|history| {
                 let head = CheckpointHead { position, history, model_version, began_unix_ms };
-                checkpoint::write(&dir, head, &|| (), |sink| captured.write(sink))
+                let pace = Pace { rate: &rate, hurry: &hurry };
+                checkpoint::write(&dir, head, pace, |sink| captured.write(sink))
             });
             // The loop has ended where nobody waits for it.
             let _ = sender.send(written);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{BatchQuality, CheckpointFile, Decision, LearnerStatus};
+use crate::device::disk::WriteRate;
 use crate::metrics::Metrics;
 use crate::serving::{Progress, QueryEngine};
 use crate::train::replay::ReplayOptions;
@@ -48,6 +49,8 @@ pub struct LearnerOptions {
     pub checkpoint_dir: PathBuf,
     /// Time between two checkpoints.
     pub checkpoint_interval: Duration,
+    /// How fast they are written, unless the loop waits for one.
+    pub write_rate: Arc<WriteRate>,
 }
 
 /// What the loop reads and publishes to; all shared with readers.

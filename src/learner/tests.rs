@@ -123,6 +123,7 @@ impl Rig {
             nice: 0,
             checkpoint_dir: self.folder.path().to_path_buf(),
             checkpoint_interval: Duration::from_secs(3600),
+            write_rate: Arc::default(),
         }
     }
 

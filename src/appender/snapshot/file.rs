@@ -9,23 +9,27 @@ use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Error, ErrorKind, Read, Write};
 use std::path::Path;
 
+use super::Pace;
+use crate::device::disk::{self, PacedFile};
+
 const MAGIC: &[u8; 8] = b"EVGSNAP1";
 const BUFFER_BYTES: usize = 1 << 20;
 /// Longest part, bytes.
 const PART_BYTES_MAX: u32 = 1 << 30;
 
 /// A file that is written.
-pub(super) struct Parts {
-    file: BufWriter<File>,
+pub(super) struct Parts<'a> {
+    file: BufWriter<PacedFile<'a>>,
     parts: u64,
     /// Bytes written so far.
     pub bytes: u64,
 }
 
-impl Parts {
-    /// Makes the file.
-    pub fn create(path: &Path) -> io::Result<Self> {
-        let mut file = BufWriter::with_capacity(BUFFER_BYTES, File::create_new(path)?);
+impl<'a> Parts<'a> {
+    /// Makes the file, which is written at this pace.
+    pub fn create(path: &Path, pace: Pace<'a>) -> io::Result<Self> {
+        let file = PacedFile::new(File::create_new(path)?, disk::Pace { rate: pace.rate, hurry: pace.stop });
+        let mut file = BufWriter::with_capacity(BUFFER_BYTES, file);
         file.write_all(MAGIC)?;
         Ok(Self { file, parts: 0, bytes: MAGIC.len() as u64 })
     }
@@ -51,7 +55,7 @@ impl Parts {
         end[4..].copy_from_slice(&self.parts.to_le_bytes());
         self.file.write_all(&end)?;
         self.file.write_all(&crc32c::crc32c(&end).to_le_bytes())?;
-        self.file.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()?;
+        self.file.into_inner().map_err(io::IntoInnerError::into_error)?.finish()?;
         Ok(self.bytes + 16)
     }
 }
@@ -99,14 +103,19 @@ pub(super) fn for_each_part(path: &Path, mut take: impl FnMut(&[u8]) -> io::Resu
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicBool;
+
     use super::*;
+    use crate::device::disk::WriteRate;
 
     #[test]
     fn parts_come_back_and_every_flipped_bit_and_every_cut_is_found() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a");
         let parts = [vec![1, 2, 3], vec![], vec![7; 40], vec![0; 5]];
-        let mut file = Parts::create(&path).unwrap();
+        let (rate, stop) = (WriteRate::default(), AtomicBool::new(false));
+        let pace = Pace { rate: &rate, stop: &stop };
+        let mut file = Parts::create(&path, pace).unwrap();
         parts.iter().for_each(|part| file.put(part).unwrap());
         let bytes = file.finish().unwrap();
         let read = || {
@@ -132,6 +141,6 @@ mod tests {
         }
         std::fs::write(&path, [&whole[..], &[0]].concat()).unwrap();
         assert!(read().is_err(), "longer");
-        assert!(Parts::create(&path).is_err(), "nothing is overwritten");
+        assert!(Parts::create(&path, pace).is_err(), "nothing is overwritten");
     }
 }

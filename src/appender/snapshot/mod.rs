@@ -28,6 +28,7 @@ pub use capture::{Capture, DeletedMeanwhile, ReadPartition};
 use file::{Parts, for_each_part};
 
 use super::Index;
+use crate::device::disk::WriteRate;
 use crate::event::{ClockRules, EdgeId};
 use crate::model::tables::{read_table, read_u64, write_table, write_u64};
 use crate::serving::Stores;
@@ -36,9 +37,6 @@ use crate::serving::Stores;
 const SUFFIX: &str = ".snapshot";
 /// Ending of one that is being written, or that a crash left.
 pub const UNFINISHED_SUFFIX: &str = ".snapshot.tmp";
-
-/// Between two pauses so much is written, bytes.
-const PACE_BYTES: u64 = 4 << 20;
 
 /// A snapshot that cannot be written or read.
 #[derive(Debug, Error)]
@@ -108,8 +106,8 @@ pub struct WrittenSnapshot {
 /// How fast a snapshot is written.
 #[derive(Clone, Copy)]
 pub struct Pace<'a> {
-    /// Bytes a second at most; 0: as many as the disk takes.
-    pub bytes_per_second_max: u64,
+    /// Shared with what else is written.
+    pub rate: &'a WriteRate,
     /// Set where it need not be finished.
     pub stop: &'a AtomicBool,
 }
@@ -129,7 +127,7 @@ pub fn write(
     let begun = Instant::now();
     let position = capture.position();
     let unfinished = dir.join(format!("{:020}{UNFINISHED_SUFFIX}", position.0));
-    let mut writing = Writing { dir: &unfinished, begun, bytes: 0, paced: 0, pace };
+    let mut writing = Writing { dir: &unfinished, bytes: 0, pace };
     let written = writing.all(capture, history, stores, meanwhile);
     // Ends the noting also where the writing failed.
     meanwhile.end();
@@ -160,10 +158,7 @@ fn replace(unfinished: &Path, finished: &Path) -> io::Result<()> {
 /// A folder that is being written.
 struct Writing<'a> {
     dir: &'a Path,
-    begun: Instant,
     bytes: u64,
-    /// Bytes at the last pause.
-    paced: u64,
     pace: Pace<'a>,
 }
 
@@ -210,12 +205,12 @@ impl Writing<'_> {
         write: impl FnOnce(&mut dyn FnMut(&[u8]) -> io::Result<()>) -> io::Result<()>,
     ) -> Result<(), SnapshotError> {
         let path = self.dir.join(name);
-        let written = Parts::create(&path).and_then(|mut parts| {
+        let written = Parts::create(&path, self.pace).and_then(|mut parts| {
             let before = self.bytes;
             write(&mut |part: &[u8]| {
                 parts.put(part)?;
                 self.bytes = before + parts.bytes;
-                self.keep_pace()
+                self.go_on()
             })?;
             self.bytes = before + parts.finish()?;
             Ok(())
@@ -223,19 +218,12 @@ impl Writing<'_> {
         written.map_err(|source| SnapshotError::of(&path, source))
     }
 
-    /// Waits where the writing is ahead of its pace; an error if it is to stop.
-    fn keep_pace(&mut self) -> io::Result<()> {
-        let Pace { bytes_per_second_max, stop } = self.pace;
-        if stop.load(Ordering::Acquire) {
-            return Err(Error::new(ErrorKind::Interrupted, "the daemon stops"));
+    /// An error if the writing is to stop.
+    fn go_on(&self) -> io::Result<()> {
+        match self.pace.stop.load(Ordering::Acquire) {
+            true => Err(Error::new(ErrorKind::Interrupted, "the daemon stops")),
+            false => Ok(()),
         }
-        if bytes_per_second_max > 0 && self.bytes - self.paced >= PACE_BYTES {
-            self.paced = self.bytes;
-            #[allow(clippy::cast_precision_loss)]
-            let due = Duration::from_secs_f64(self.bytes as f64 / bytes_per_second_max as f64);
-            std::thread::sleep(due.saturating_sub(self.begun.elapsed()));
-        }
-        Ok(())
     }
 }
 

@@ -3,6 +3,7 @@
 
 use super::*;
 use crate::appender::snapshot::{self, SnapshotError};
+use crate::device::disk::WriteRate;
 use crate::device::rng;
 use crate::event::{ClockRules, PositionLookup};
 
@@ -61,10 +62,10 @@ fn an_index_from_a_snapshot_and_the_log_behind_it_is_the_one_that_runs() {
     let (position, history) =
         (capture.position(), appender.log.readers().history(capture.position()).unwrap());
     let (stores, meanwhile) = (appender.index.stores.clone(), appender.index.deleted_meanwhile.clone());
-    let stop = AtomicBool::new(false);
+    let (rate, stop) = (WriteRate::default(), AtomicBool::new(false));
     let written = std::thread::scope(|scope| {
         let write = || {
-            let pace = snapshot::Pace { bytes_per_second_max: 0, stop: &stop };
+            let pace = snapshot::Pace { rate: &rate, stop: &stop };
             snapshot::write(folder.path(), (&capture, history), &stores, &meanwhile, pace)
         };
         let writing = scope.spawn(write);
@@ -101,9 +102,9 @@ fn a_damaged_snapshot_is_an_error_that_names_the_file() {
     submit(&mut appender, (0..20).map(mixed));
     let capture = appender.index.capture();
     let (stores, meanwhile) = (&appender.index.stores, &appender.index.deleted_meanwhile);
-    let stop = AtomicBool::new(false);
+    let (rate, stop) = (WriteRate::default(), AtomicBool::new(false));
     let write = || {
-        let pace = snapshot::Pace { bytes_per_second_max: 0, stop: &stop };
+        let pace = snapshot::Pace { rate: &rate, stop: &stop };
         snapshot::write(folder.path(), (&capture, 7), stores, meanwhile, pace)
     };
     write().unwrap();

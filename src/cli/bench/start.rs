@@ -209,8 +209,7 @@ fn learn(args: &StartArgs, data: &Path, events: usize) -> anyhow::Result<()> {
     // A file beside the work, as in a busy daemon, but not one for every gigabyte.
     let snapshots = if args.no_snapshot { "31536000" } else { "1" };
     let snapshots = format!("snapshot.interval_seconds={snapshots}");
-    let plain =
-        ["snapshot.log_bytes=9000000000000000000", "snapshot.bytes_per_second_max=0", snapshots.as_str()];
+    let plain = ["snapshot.log_bytes=9000000000000000000", "io.bytes_per_second_max=0", snapshots.as_str()];
     let config =
         args.config(data, &[&["learner.train=false", "learner.lag_events_max=1"][..], &plain].concat())?;
     let daemon = Daemon::start(&config, None, &AtomicBool::new(false))?;

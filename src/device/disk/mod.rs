@@ -1,4 +1,4 @@
-//! Pages on disk: where what does not fit in memory waits.
+//! Pages on disk, where what does not fit in memory waits, and the pace of large files that are written beside the work.
 //!
 //! A [`PageFile`] is read and written in whole pages of 4 KiB, so that the kernel's cache can be passed by and
 //! memory stays within the budgets. Many extents are read by one call, which keeps as many requests in
@@ -6,11 +6,13 @@
 //! it and with plain calls elsewhere. A read gives everything it was asked for or an error that names file,
 //! offset and cause.
 //!
-//! What is spilled can be made again from the log: nothing here is synced, and nothing outlives the process.
+//! What is spilled can be made again from the log: no page is synced, and none outlives the process. A [`PacedFile`] is
+//! synced as it is written.
 //! Knows nothing of what the pages hold; owners keep checksums of theirs.
 
 mod buffer;
 mod file;
+mod paced;
 mod pread;
 mod runs;
 mod uring;
@@ -22,6 +24,7 @@ use thiserror::Error;
 
 pub use buffer::{PAGE_BYTES, PageBuffer};
 pub use file::{EngineChoice, SpillFile};
+pub use paced::{Pace, PacedFile, WriteRate};
 
 /// Consecutive pages of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

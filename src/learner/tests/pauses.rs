@@ -4,6 +4,7 @@ use std::io::Read;
 use std::time::{Duration, Instant};
 
 use super::*;
+use crate::device::disk::WriteRate;
 use crate::event::EventTime;
 use crate::learner::checkpoint;
 use crate::model::{ModelState, TgnOptions};
@@ -49,6 +50,23 @@ fn a_checkpoint_holds_what_was_learned_when_it_was_captured_and_learning_goes_on
     learner.checkpoint_at_end(&LearnBatch::default(), &|| ());
     assert_eq!(later.try_recv().unwrap().unwrap().position, learner.learned);
     assert!(rig.folder.path().join(checkpoint::name(learner.learned)).is_file());
+}
+
+#[test]
+fn a_checkpoint_keeps_to_its_rate_until_the_loop_waits_for_it() {
+    let mut rig = Rig::new();
+    rig.append_edges(40, 100);
+    let options = LearnerOptions { write_rate: Arc::new(WriteRate::new(1)), ..rig.options() };
+    let (mut learner, begun) = (rig.learner(options), Instant::now());
+    learner.drain();
+    learner.checkpoint_due = Instant::now();
+    learner.checkpoint_if_due(&LearnBatch::default());
+    std::thread::sleep(Duration::from_millis(300));
+    learner.checkpoint_if_due(&LearnBatch::default());
+    assert_eq!(learner.checkpointed, None, "a byte a second");
+    learner.checkpoint_at_end(&LearnBatch::default(), &|| ());
+    assert_eq!(learner.checkpointed, Some(learner.learned));
+    assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
 }
 
 /// Of `NODES` nodes, 500,000 by default, with memory and messages as wide as the defaults.

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
 
 use evergraph::device::Device;
+use evergraph::device::disk::Pace;
 use evergraph::event::{EdgeBatch, EdgeId, EventTime, NodeId, NodeKey, Op, SourceMark, SourceRange};
 use evergraph::feature::FeatureStore;
 use evergraph::graph::{GraphOptions, GraphStore};
@@ -247,8 +248,9 @@ fn saved(learned: &Learned) -> Vec<u8> {
 fn sealed(payload: &[u8]) -> Vec<u8> {
     let folder = tempfile::tempdir().unwrap();
     let head = CheckpointHead { position: EdgeId(40), history: 7, model_version: 2, began_unix_ms: 5 };
-    let file =
-        checkpoint::write(folder.path(), head, &|| (), |sink| std::io::Write::write_all(sink, payload));
+    let file = checkpoint::write(folder.path(), head, Pace::unlimited(), |sink| {
+        std::io::Write::write_all(sink, payload)
+    });
     std::fs::read(folder.path().join(file.unwrap().name)).unwrap()
 }
 
