@@ -16,6 +16,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result, ensure};
 use parking_lot::Mutex;
 
+use super::checkpoint_keeping::Keeping;
 use crate::catalog::{Catalog, CatalogError, CheckpointRow, DecisionRow};
 use crate::device::disk::Pace;
 use crate::event::EdgeId;
@@ -256,9 +257,9 @@ impl Checkpoints {
         Ok(self.catalog.lock().forget_checkpoint(&found.file.name)?)
     }
 
-    /// Records the learner's checkpoints and decisions, and keeps at most `keep` checkpoints.
+    /// Records the learner's checkpoints and decisions, and removes checkpoints that are not kept.
     #[must_use]
-    pub fn recorders(&self, keep: usize) -> Recorders {
+    pub fn recorders(&self, keep: Keeping) -> Recorders {
         let device_lost = Box::new(|_: &str| ());
         Recorders { checkpoint: self.recorder(keep), decision: self.decision_recorder(), device_lost }
     }
@@ -303,9 +304,9 @@ impl Checkpoints {
         })
     }
 
-    /// Records checkpoints in the catalog and removes all but the last `keep`. What could not be
-    /// recorded is retried with the next one, and found by the next start at the latest.
-    fn recorder(&self, keep: usize) -> CheckpointRecorder {
+    /// Records checkpoints in the catalog and removes those that are not kept. What could not be recorded is retried
+    /// with the next one, and found by the next start at the latest.
+    fn recorder(&self, keep: Keeping) -> CheckpointRecorder {
         let (catalog, dir) = (self.catalog.clone(), self.dir.clone());
         let mut unrecorded = Vec::new();
         Box::new(move |file, quality| {
@@ -316,7 +317,7 @@ impl Checkpoints {
                 tracing::error!(%error, "the checkpoint {} is written but not recorded", file.name);
             }
             // The folder stays bounded while the catalog fails.
-            for old in unrecorded.drain(..unrecorded.len().saturating_sub(keep)) {
+            for old in unrecorded.drain(..unrecorded.len().saturating_sub(keep.newest)) {
                 remove(&dir.join(&old.file));
             }
         })
@@ -358,16 +359,25 @@ fn row(file: &CheckpointFile, written: SystemTime, quality: Option<BatchQuality>
     }
 }
 
-fn record(catalog: &Catalog, dir: &Path, keep: usize, rows: &mut Vec<CheckpointRow>) -> Result<()> {
+/// Removes the checkpoints from which nothing can go on since the log begins at `first`.
+pub(super) fn remove_cut_off(catalog: &Catalog, dir: &Path, keep: Keeping, first: EdgeId) -> Result<()> {
+    let rows = catalog.checkpoints()?;
+    keep.cut_off(&rows, first).try_for_each(|row| forget(catalog, dir, row))
+}
+
+fn forget(catalog: &Catalog, dir: &Path, row: &CheckpointRow) -> Result<()> {
+    catalog.forget_checkpoint(&row.file)?;
+    remove(&dir.join(&row.file));
+    Ok(())
+}
+
+fn record(catalog: &Catalog, dir: &Path, keep: Keeping, rows: &mut Vec<CheckpointRow>) -> Result<()> {
     while let Some(row) = rows.first() {
         catalog.add_checkpoint(row)?;
         rows.remove(0);
     }
-    for old in catalog.checkpoints()?.iter().skip(keep) {
-        catalog.forget_checkpoint(&old.file)?;
-        remove(&dir.join(&old.file));
-    }
-    Ok(())
+    let rows = catalog.checkpoints()?;
+    keep.surplus(&rows, unix_ms(SystemTime::now())).try_for_each(|row| forget(catalog, dir, row))
 }
 
 fn remove(path: &Path) {
@@ -380,6 +390,7 @@ fn remove(path: &Path) {
 #[cfg(test)]
 mod tests {
     use std::io::{Read, Write};
+    use std::time::Duration;
 
     use super::*;
     use crate::event::{EdgeBatch, EdgeId, EventTime, NodeId};
@@ -422,7 +433,8 @@ mod tests {
             let history = log.readers().history(position).unwrap();
             let head = CheckpointHead { position, history, model_version, ..CheckpointHead::default() };
             let dir = self.0.path().join("checkpoints");
-            checkpoint::write(&dir, head, Pace::unlimited(), |sink| sink.write_all(&position.0.to_le_bytes())).unwrap()
+            checkpoint::write(&dir, head, Pace::unlimited(), |sink| sink.write_all(&position.0.to_le_bytes()))
+                .unwrap()
         }
 
         fn files(&self) -> Vec<String> {
@@ -448,14 +460,14 @@ mod tests {
         let data = Data::new();
         let log = data.log(5, 0);
         let checkpoints = data.checkpoints();
-        checkpoints.recorder(1)(&data.write(&log, 45), None);
+        checkpoints.recorder(Keeping::newest(1))(&data.write(&log, 45), None);
         assert_eq!(newest(&checkpoints, &log), Some(45));
         drop(log);
         data.cut_log();
 
         let log = data.log(2, 7);
         assert_eq!(newest(&checkpoints, &log), None);
-        checkpoints.recorder(1)(&data.write(&log, 15), None);
+        checkpoints.recorder(Keeping::newest(1))(&data.write(&log, 15), None);
         assert_eq!(data.files(), ["15.checkpoint", "45.orphan"]);
         drop(log);
         let log = data.log(9, 7);
@@ -463,11 +475,35 @@ mod tests {
     }
 
     #[test]
+    fn older_checkpoints_are_kept_until_they_are_old_or_the_log_behind_them_is_cut() {
+        let data = Data::new();
+        let log = data.log(8, 0);
+        let checkpoints = data.checkpoints();
+        let (newest, second) = (2, Duration::from_secs(1));
+        let keep = Keeping { newest, age: Duration::from_secs(3_600), every: Duration::from_nanos(1) };
+        let mut record = checkpoints.recorder(keep);
+        for position in [10, 20, 30, 40] {
+            record(&data.write(&log, position), None);
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        assert_eq!(checkpoints.rows().unwrap().len(), 4);
+        let cut = |first| remove_cut_off(&checkpoints.catalog.lock(), checkpoints.dir(), keep, EdgeId(first));
+        cut(10).unwrap();
+        assert_eq!(data.files(), ["20.checkpoint", "30.checkpoint", "40.checkpoint"]);
+        cut(35).unwrap();
+        assert_eq!(data.files(), ["30.checkpoint", "40.checkpoint"], "the newest hold the log");
+        let mut record = checkpoints.recorder(Keeping { newest, age: Duration::ZERO, every: second });
+        record(&data.write(&log, 50), None);
+        assert_eq!(data.files(), ["40.checkpoint", "50.checkpoint"]);
+        assert_eq!(checkpoints.rows().unwrap().len(), 2);
+    }
+
+    #[test]
     fn a_log_that_was_replaced_and_has_grown_past_is_recognized() {
         let data = Data::new();
         let log = data.log(4, 0);
         let checkpoints = data.checkpoints();
-        let mut record = checkpoints.recorder(3);
+        let mut record = checkpoints.recorder(Keeping::newest(3));
         for position in [10, 20, 33] {
             record(&data.write(&log, position), None);
         }
@@ -485,7 +521,7 @@ mod tests {
         let data = Data::new();
         let log = data.log(4, 0);
         let checkpoints = data.checkpoints();
-        let mut record = checkpoints.recorder(3);
+        let mut record = checkpoints.recorder(Keeping::newest(3));
         [10, 20, 30].into_iter().for_each(|position| record(&data.write(&log, position), None));
         let folder = data.0.path().join("checkpoints");
         std::fs::write(folder.join("00000000000000000040.checkpoint.tmp"), "half").unwrap();
@@ -506,7 +542,7 @@ mod tests {
     fn decisions_are_recorded_with_all_their_figures() {
         let data = Data::new();
         let checkpoints = data.checkpoints();
-        let mut record = checkpoints.recorders(1).decision;
+        let mut record = checkpoints.recorders(Keeping::newest(1)).decision;
         let figures = Figures { candidate: 0.5, published: Some(0.6), kept: Some(0.9), edgebank: 0.7 };
         let (published, kept) = (Some(20), Some(10));
         for verdict in [Verdict::Promoted, Verdict::Held, Verdict::RolledBack] {
@@ -535,7 +571,7 @@ mod tests {
         let data = Data::new();
         let log = data.log(8, 0);
         let checkpoints = data.checkpoints();
-        let mut record = checkpoints.recorder(2);
+        let mut record = checkpoints.recorder(Keeping::newest(2));
         let other = rusqlite::Connection::open(data.0.path().join("catalog.sqlite")).unwrap();
         record(&data.write(&log, 5), None);
         other.execute_batch("ALTER TABLE checkpoint RENAME TO away").unwrap();

@@ -12,6 +12,7 @@
 
 pub mod backup;
 mod beginning;
+mod checkpoint_keeping;
 mod checkpoints;
 pub mod clock_correction;
 mod device_selection;
@@ -55,6 +56,7 @@ pub use starting::{Interrupted, Starting};
 pub use status::{StatusSource, resident_bytes};
 pub use store::{Store, fixed_settings};
 
+use self::checkpoint_keeping::Keeping;
 use self::reload::{ReadSettings, Reloading};
 use self::snapshot_settings::SharedSnapshotSettings;
 use self::snapshots::SnapshotRequests;
@@ -359,7 +361,7 @@ fn open_learner(
     parts.progress.set_indexed(store.index.end());
     let (health, metrics) = (parts.health.clone(), parts.metrics.clone());
     let device_lost = Box::new(move |why: &str| device_selection::report_loss(&health, &metrics, why));
-    let recorders = Recorders { device_lost, ..store.checkpoints.recorders(config.checkpoint.keep) };
+    let recorders = Recorders { device_lost, ..store.checkpoints.recorders(Keeping::of(config)) };
     let proceed = starting.proceed("reading the log up to the checkpoint", learned.position);
     let log = store.log.readers();
     let learner = Learner::new(learned, log, shared, options, recorders, proceed)?;

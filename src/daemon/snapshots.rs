@@ -8,8 +8,8 @@
 //! checkpoint is written after each, and only then older snapshots are removed: at any moment there is one for the
 //! newest checkpoint.
 //!
-//! With `log.retention_bytes` or `log.retention_seconds`, the log is cut afterwards: what no kept snapshot and no kept
-//! checkpoint needs goes while it is longer, or is older. Only snapshots count that this daemon has loaded, written or
+//! With `log.retention_bytes` or `log.retention_seconds`, the log is cut afterwards: what no kept snapshot and none of the
+//! newest checkpoints needs goes while it is longer, or is older; so do older checkpoints that lie in it. Only snapshots count that this daemon has loaded, written or
 //! read as a whole, and there must be two, because the newest one may be damaged when it is needed.
 
 use std::path::PathBuf;
@@ -22,6 +22,8 @@ use anyhow::{Context, Result, anyhow, ensure};
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 use parking_lot::Mutex;
 
+use super::checkpoint_keeping::Keeping;
+use super::checkpoints::remove_cut_off;
 use super::snapshot_files::{dir, newest_before, remove};
 use super::snapshot_settings::{SharedSnapshotSettings, SnapshotSettings};
 use super::{Parts, Store, Supervisor, unix_ms};
@@ -89,6 +91,7 @@ pub(super) struct Writer {
     settings: SnapshotSettings,
     shared: Arc<SharedSnapshotSettings>,
     catalog: Arc<Mutex<Catalog>>,
+    checkpoints: (PathBuf, Keeping),
     stores: Stores,
     log: LogReaders,
     appender: Arc<AppenderStatus>,
@@ -122,6 +125,7 @@ impl Writer {
             settings: SnapshotSettings::of(config),
             shared: parts.snapshot_settings.clone(),
             catalog: store.checkpoints.catalog(),
+            checkpoints: (store.checkpoints.dir().to_path_buf(), Keeping::of(config)),
             stores: parts.engine.stores.clone(),
             log,
             appender: parts.appender.clone(),
@@ -304,6 +308,7 @@ impl Writer {
     /// Has what nobody needs any more cut off a log that is longer or older than it is to be. Newer checkpoints may
     /// allow that long after a snapshot.
     fn cut_if_due(&mut self) {
+        self.remove_cut_off();
         let is_long =
             self.settings.log_bytes_kept > 0 && self.appender.log_bytes() > self.settings.log_bytes_kept;
         let since = self.settings.log_age_kept.and_then(|age| SystemTime::now().checked_sub(age));
@@ -346,16 +351,25 @@ impl Writer {
         let cut = self.wait_for(&self.appender.request_cut(position, 0), "the appender");
         // Segments go one after another, so some may have gone.
         let outcome = cut.and_then(|cut| Ok(cut?));
+        self.remove_cut_off();
         outcome.map_err(|error| {
             OperatorError::Unsettled(format!("{error:#}; part of the log may have been cut"))
         })
     }
 
-    /// The first position that a kept snapshot, a kept checkpoint or the learner needs; `None` before the first
-    /// checkpoint.
+    /// Removes older checkpoints that lie in what was cut off.
+    fn remove_cut_off(&self) {
+        let (dir, keeping) = &self.checkpoints;
+        if let Err(error) = remove_cut_off(&self.catalog.lock(), dir, *keeping, self.log.first()) {
+            let error = format!("{error:#}");
+            tracing::warn!(error, "checkpoints from before the log's begin are not removed yet");
+        }
+    }
+
+    /// The first position that a kept snapshot, one of the newest checkpoints or the learner needs; `None` before the
+    /// first checkpoint.
     fn needed(&self) -> Result<Option<EdgeId>> {
-        let checkpoints = self.catalog.lock().checkpoints()?;
-        let checkpoint = checkpoints.iter().map(|row| EdgeId(row.position)).min();
+        let checkpoint = self.checkpoints.1.held(&self.catalog.lock().checkpoints()?);
         let snapshot = self.known.first().copied();
         Ok(checkpoint.zip(snapshot).map(|(a, b)| a.min(b).min(self.progress.learned())))
     }
