@@ -162,7 +162,7 @@ Gate {
     rollback_windows: u64,
 });
 section!(/// `[checkpoint]`
-    Checkpoint { interval_seconds: u64, keep: usize, keep_seconds: u64, keep_every_seconds: u64 });
+    Checkpoint { interval_seconds: u64, keep: usize, keep_seconds: u64, keep_every_seconds: u64, full_every: u64 });
 section!(/// `[snapshot]`
     Snapshot { log_bytes: u64, interval_seconds: u64, keep: usize });
 section!(/// `[io]`

@@ -221,12 +221,12 @@ group! {
     /// Checkpoints.
     CheckpointMetrics, CHECKPOINT;
     duration: Histogram (LONG_SECONDS) = "checkpoint_duration_seconds" "Time to write one checkpoint.";
-    pause: Histogram (PAUSE_SECONDS) = "checkpoint_pause_seconds"
-        "Time that learning stood still for one checkpoint.";
+    pause: Histogram (PAUSE_SECONDS) = "checkpoint_pause_seconds" "Time that one checkpoint stopped learning.";
     last_success_timestamp: Gauge = "checkpoint_last_success_timestamp_seconds"
         "When the latest complete checkpoint was written, seconds since the Unix epoch.";
     failures: IntCounter = "checkpoint_failures_total" "Checkpoints that could not be written.";
     bytes: IntGauge = "checkpoint_bytes" "Size of the latest complete checkpoint in bytes.";
+    written_bytes: IntGauge = "checkpoint_written_bytes" "Bytes that the latest complete checkpoint wrote.";
 }
 
 group! {

@@ -168,7 +168,8 @@ fn erase_status(data: &Path, as_json: bool) -> Result<()> {
     output::print(&lines.join("\n"))
 }
 
-/// The positions of the checkpoints on the disk, also of those that the catalog does not list and of unfinished ones.
+/// The positions of the checkpoints on the disk, and of the pages of earlier ones that they refer to; also of those
+/// that the catalog does not list and of unfinished ones.
 fn checkpoints(data: &Path) -> Result<Vec<u64>> {
     let folder = data.join("checkpoints");
     let unreadable =
@@ -181,8 +182,10 @@ fn checkpoints(data: &Path) -> Result<Vec<u64>> {
         else {
             continue;
         };
-        // Those that are set aside have another ending.
-        if format!(".{ending}").starts_with(checkpoint::SUFFIX) {
+        let ending = format!(".{ending}");
+        let ending = ending.strip_suffix(checkpoint::UNFINISHED_SUFFIX).unwrap_or(&ending);
+        // Those that are set aside have another ending; their pages are as old as they are.
+        if ending.ends_with(checkpoint::SUFFIX) || ending.ends_with(checkpoint::PAGES_SUFFIX) {
             positions.push(position);
         }
     }
@@ -244,11 +247,12 @@ mod tests {
         std::fs::create_dir(&folder).unwrap();
         let names =
             [checkpoint::name(EdgeId(7)), checkpoint::name(EdgeId(9)) + ".tmp", "4.superseded".to_owned()];
-        for name in names.iter().map(String::as_str).chain(["6.orphan", "notes.checkpoint"]) {
+        let others = ["6.orphan", "notes.checkpoint", "5.0.pages", "3.0.pages.tmp"];
+        for name in names.iter().map(String::as_str).chain(others) {
             std::fs::write(folder.join(name), "x").unwrap();
         }
         let mut found = checkpoints(data.path()).unwrap();
         found.sort_unstable();
-        assert_eq!(found, [7, 9]);
+        assert_eq!(found, [3, 5, 7, 9]);
     }
 }

@@ -20,7 +20,7 @@ const CONNECTIONS_MAX: usize = 1_000_000;
 type Number = fn(&Config) -> u64;
 
 /// Numbers of which there must be at least one.
-pub(super) const AT_LEAST_ONE: [(&str, Number); 35] = [
+pub(super) const AT_LEAST_ONE: [(&str, Number); 36] = [
     ("api.connections_max", |config| wide(config.api.connections_max)),
     ("api.header_timeout_ms", |config| config.api.header_timeout_ms),
     ("api.bytes_per_second_min", |config| config.api.bytes_per_second_min.into()),
@@ -53,6 +53,7 @@ pub(super) const AT_LEAST_ONE: [(&str, Number); 35] = [
     ("learner.gate.window_batches", |config| config.learner.gate.window_batches),
     ("learner.gate.rollback_windows", |config| config.learner.gate.rollback_windows),
     ("checkpoint.keep", |config| wide(config.checkpoint.keep)),
+    ("checkpoint.full_every", |config| config.checkpoint.full_every),
     ("checkpoint.keep_every_seconds", |config| config.checkpoint.keep_every_seconds),
     ("snapshot.log_bytes", |config| config.snapshot.log_bytes),
     ("snapshot.keep", |config| wide(config.snapshot.keep)),

@@ -16,7 +16,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result, ensure};
 use parking_lot::Mutex;
 
-use super::checkpoint_keeping::Keeping;
+use super::checkpoint_keeping::{Keeping, forget, pages_in, prune, remove};
 use crate::catalog::{Catalog, CatalogError, CheckpointRow, DecisionRow};
 use crate::device::disk::Pace;
 use crate::event::EdgeId;
@@ -233,6 +233,7 @@ impl Checkpoints {
                 Err(error) => tracing::error!(%error, "an unrecorded checkpoint cannot be used"),
             }
         }
+        prune(&self.dir);
         Ok(())
     }
 
@@ -320,6 +321,7 @@ impl Checkpoints {
             for old in unrecorded.drain(..unrecorded.len().saturating_sub(keep.newest)) {
                 remove(&dir.join(&old.file));
             }
+            prune(&dir);
         })
     }
 }
@@ -359,32 +361,14 @@ fn row(file: &CheckpointFile, written: SystemTime, quality: Option<BatchQuality>
     }
 }
 
-/// Removes the checkpoints from which nothing can go on since the log begins at `first`.
-pub(super) fn remove_cut_off(catalog: &Catalog, dir: &Path, keep: Keeping, first: EdgeId) -> Result<()> {
-    let rows = catalog.checkpoints()?;
-    keep.cut_off(&rows, first).try_for_each(|row| forget(catalog, dir, row))
-}
-
-fn forget(catalog: &Catalog, dir: &Path, row: &CheckpointRow) -> Result<()> {
-    catalog.forget_checkpoint(&row.file)?;
-    remove(&dir.join(&row.file));
-    Ok(())
-}
-
 fn record(catalog: &Catalog, dir: &Path, keep: Keeping, rows: &mut Vec<CheckpointRow>) -> Result<()> {
     while let Some(row) = rows.first() {
         catalog.add_checkpoint(row)?;
         rows.remove(0);
     }
     let rows = catalog.checkpoints()?;
-    keep.surplus(&rows, unix_ms(SystemTime::now())).try_for_each(|row| forget(catalog, dir, row))
-}
-
-fn remove(path: &Path) {
-    if let Err(error) = std::fs::remove_file(path) {
-        let name = path.file_name().unwrap_or(OsStr::new("")).display();
-        tracing::warn!(%name, %error, "an old or unfinished checkpoint could not be removed");
-    }
+    let gone = keep.surplus(&rows, unix_ms(SystemTime::now()), &pages_in(dir));
+    gone.into_iter().try_for_each(|row| forget(catalog, dir, row))
 }
 
 #[cfg(test)]
@@ -392,8 +376,10 @@ mod tests {
     use std::io::{Read, Write};
     use std::time::Duration;
 
+    use super::super::checkpoint_keeping::remove_cut_off;
     use super::*;
     use crate::event::{EdgeBatch, EdgeId, EventTime, NodeId};
+    use crate::learner::checkpoint::PAGES_SUFFIX;
     use crate::learner::gate::{Figures, Verdict};
     use crate::log::{Frame, Log, LogOptions};
 
@@ -442,6 +428,7 @@ mod tests {
             let mut names: Vec<_> = entries
                 .map(|entry| entry.unwrap().file_name().to_str().unwrap().trim_start_matches('0').to_owned())
                 .collect();
+            names.retain(|name| !name.ends_with(PAGES_SUFFIX));
             names.sort_unstable();
             names
         }

@@ -349,6 +349,7 @@ fn open_learner(
         nice: u8::try_from(learner.nice).unwrap_or(19),
         checkpoint_dir: store.checkpoints.dir().to_path_buf(),
         checkpoint_interval: Duration::from_secs(config.checkpoint.interval_seconds),
+        checkpoint_full_every: config.checkpoint.full_every,
         write_rate: parts.snapshot_settings.rate.clone(),
     };
     let shared = Shared {

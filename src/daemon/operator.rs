@@ -19,7 +19,7 @@ use crate::api::{
 };
 use crate::appender::{AppenderStatus, snapshot};
 use crate::catalog::{Catalog, CatalogError};
-use crate::learner::{LearnerStatus, NoResponse, Operated, Operation, OperationError};
+use crate::learner::{LearnerStatus, NoResponse, Operated, Operation, OperationError, WantedCheckpoint};
 
 /// Longest wait for the learner to take up a change that needs no file.
 const CHANGE_LIMIT: Duration = Duration::from_secs(20);
@@ -85,7 +85,7 @@ impl From<NoResponse> for OperatorError {
 impl Operator for Operating {
     fn checkpoint(&self, limit: Duration) -> Result<CheckpointResponse, OperatorError> {
         self.is_running()?;
-        let made = self.learner.requests.wait((), limit)?;
+        let made = self.learner.requests.wait(WantedCheckpoint::Full, limit)?;
         let (name, position) = (made.name, made.position.0);
         Ok(CheckpointResponse { name, position, model_version: made.model_version })
     }

@@ -8,9 +8,10 @@
 //! checkpoint is written after each, and only then older snapshots are removed: at any moment there is one for the
 //! newest checkpoint.
 //!
-//! With `log.retention_bytes` or `log.retention_seconds`, the log is cut afterwards: what no kept snapshot and none of the
-//! newest checkpoints needs goes while it is longer, or is older; so do older checkpoints that lie in it. Only snapshots count that this daemon has loaded, written or
-//! read as a whole, and there must be two, because the newest one may be damaged when it is needed.
+//! With `log.retention_bytes` or `log.retention_seconds`, the log is cut afterwards: what no kept snapshot and none of
+//! the newest checkpoints needs goes while it is longer, or is older; so do older checkpoints that lie in it. Only
+//! snapshots count that this daemon has loaded, written or read as a whole, and there must be two, because the newest
+//! one may be damaged when it is needed.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -22,8 +23,7 @@ use anyhow::{Context, Result, anyhow, ensure};
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 use parking_lot::Mutex;
 
-use super::checkpoint_keeping::Keeping;
-use super::checkpoints::remove_cut_off;
+use super::checkpoint_keeping::{Keeping, pages_in, remove_cut_off};
 use super::snapshot_files::{dir, newest_before, remove};
 use super::snapshot_settings::{SharedSnapshotSettings, SnapshotSettings};
 use super::{Parts, Store, Supervisor, unix_ms};
@@ -33,7 +33,7 @@ use crate::appender::snapshot::{self, Pace, WrittenSnapshot};
 use crate::catalog::Catalog;
 use crate::config::Config;
 use crate::event::EdgeId;
-use crate::learner::{LearnerStatus, Requests};
+use crate::learner::{LearnerStatus, Requests, WantedCheckpoint};
 use crate::log::LogReaders;
 use crate::metrics::Metrics;
 use crate::serving::{Progress, Stores};
@@ -274,7 +274,7 @@ impl Writer {
 
     /// Has a checkpoint written of what is learned by now.
     fn checkpoint(&self) -> Result<()> {
-        let requested = self.learner.requests.submit(())?;
+        let requested = self.learner.requests.submit(WantedCheckpoint::Any)?;
         let outcome = self.wait_for(&requested, "the learner")?;
         outcome.map(drop).map_err(|why| anyhow!("no checkpoint goes with it: {why}"))
     }
@@ -369,7 +369,8 @@ impl Writer {
     /// The first position that a kept snapshot, one of the newest checkpoints or the learner needs; `None` before the
     /// first checkpoint.
     fn needed(&self) -> Result<Option<EdgeId>> {
-        let checkpoint = self.checkpoints.1.held(&self.catalog.lock().checkpoints()?);
+        let (dir, keeping) = &self.checkpoints;
+        let checkpoint = keeping.held(&self.catalog.lock().checkpoints()?, &pages_in(dir));
         let snapshot = self.known.first().copied();
         Ok(checkpoint.zip(snapshot).map(|(a, b)| a.min(b).min(self.progress.learned())))
     }

@@ -1,34 +1,47 @@
-//! What was learned, as a file: all that the learner needs to go on bit for bit, the log position it stands
-//! at, and the history of the log that it was learned from.
+//! What was learned, as files: all that the learner needs to go on bit for bit, the log position it stands at, and the
+//! history of the log that it was learned from.
+//!
+//! Payloads are as large as the node memory, of which little changes between two checkpoints. So a payload is cut into
+//! chunks, and only those are written that the checkpoint before did not have: into a file of pages, which is never
+//! changed. A checkpoint is a small file that lists where the pieces of its payload lie, in its own pages and in those
+//! of checkpoints before it, with a checksum of each:
 //!
 //! ```text
-//! magic "EVGCKPT4" | position u64 | history u64 | model version u64 | began i64
-//!   | payload | payload length u64 | CRC-32C u32 of all before
+//! <position>.checkpoint: magic "EVGCKPT5" | position u64 | history u64 | model version u64 | began i64
+//!   | files of pages u32: name u16 and bytes, length u64 | pieces u64: file u32, CRC-32C u32, offset u64, length u64
+//!   | CRC-32C u32 of all before
+//! <position>.<number>.pages: chunks, one after another
 //! ```
 //!
-//! A file is written beside its final name, synced and renamed, so a file with a final name is whole
-//! unless the disk damaged it; the checksum finds that. Payloads are as large as the node memory, so they
-//! are streamed both ways, at a pace, and never stand in memory as a whole.
+//! Every so often one is written that refers to no pages before its own: damage to a file of pages reaches no further,
+//! and what was deleted is gone from the disk when none before it is kept. The first one after a start is such a one,
+//! so nothing has to be read to write the next.
+//!
+//! Pages are synced before the file that lists them is renamed to its final name. So a checkpoint with a final name is
+//! whole unless the disk damaged it; the checksums find that. Pages that no checkpoint lists are [removed](prune).
 
-use std::fs::File;
-use std::io::{self, BufReader, Read, Seek, SeekFrom, Take, Write};
+mod format;
+mod pages;
+mod payload;
+mod writer;
+
+use std::io;
 use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-use crate::device::disk::{Pace, PacedFile};
 use crate::event::EdgeId;
+
+pub use pages::{PAGES_SUFFIX, files, prune};
+pub use payload::Payload;
+pub use writer::{CheckpointWriter, Sink};
+
+use crate::device::disk::Pace;
 
 /// What the name of a whole checkpoint ends with.
 pub const SUFFIX: &str = ".checkpoint";
-/// What the name of an unfinished one ends with.
-pub const UNFINISHED_SUFFIX: &str = ".checkpoint.tmp";
-
-const MAGIC: &[u8; 8] = b"EVGCKPT4";
-const HEAD_BYTES: usize = 40;
-const TAIL_BYTES: usize = 12;
-/// Bytes written and read at a time.
-const CHUNK_BYTES: usize = 1 << 20;
+/// What the names of unfinished files end with.
+pub const UNFINISHED_SUFFIX: &str = ".tmp";
 
 /// Why a checkpoint cannot be written or read.
 #[derive(Debug, Error)]
@@ -64,52 +77,19 @@ pub struct CheckpointHead {
     pub began_unix_ms: i64,
 }
 
-/// A complete and durable checkpoint file.
+/// A complete and durable checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckpointFile {
     /// File name inside the checkpoint folder.
     pub name: String,
     /// Its header.
     pub head: CheckpointHead,
-    /// Size in bytes.
+    /// Length of the payload, bytes, wherever they lie.
     pub bytes: u64,
-    /// CRC-32C of the content before the checksum.
+    /// CRC-32C of the file, which holds those of the payload.
     pub crc32c: u32,
-}
-
-/// Takes the payload of a checkpoint that is being written.
-pub struct Sink<'a> {
-    file: PacedFile<'a>,
-    crc32c: u32,
-    bytes: u64,
-    /// What is not in the file yet.
-    buffer: Vec<u8>,
-}
-
-impl Sink<'_> {
-    fn flush_buffer(&mut self) -> io::Result<()> {
-        self.file.write_all(&self.buffer)?;
-        self.buffer.clear();
-        Ok(())
-    }
-}
-
-impl Write for Sink<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let room = CHUNK_BYTES - self.buffer.len();
-        let taken = &bytes[..bytes.len().min(room)];
-        self.crc32c = crc32c::crc32c_append(self.crc32c, taken);
-        self.bytes += taken.len() as u64;
-        self.buffer.extend_from_slice(taken);
-        if self.buffer.len() == CHUNK_BYTES {
-            self.flush_buffer()?;
-        }
-        Ok(taken.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.flush_buffer()
-    }
+    /// The files of pages that it refers to.
+    pub pages: Vec<String>,
 }
 
 /// What a checkpoint of this position is called.
@@ -118,7 +98,7 @@ pub fn name(position: EdgeId) -> String {
     format!("{:020}{SUFFIX}", position.0)
 }
 
-/// Writes what `save` writes as a checkpoint into `dir`.
+/// Writes what `save` writes as a checkpoint into `dir`, all of it.
 ///
 /// # Errors
 /// When the file system or `save` fails; then no file has the final name.
@@ -128,187 +108,35 @@ pub fn write(
     pace: Pace<'_>,
     save: impl FnOnce(&mut Sink<'_>) -> io::Result<()>,
 ) -> Result<CheckpointFile, CheckpointError> {
-    let name = name(head.position);
-    let path = dir.join(&name);
-    let unfinished = dir.join(format!("{:020}{UNFINISHED_SUFFIX}", head.position.0));
-    let write = || -> io::Result<(u64, u32)> {
-        let file = PacedFile::new(File::create(&unfinished)?, pace);
-        let buffer = Vec::with_capacity(CHUNK_BYTES);
-        let mut sink = Sink { file, crc32c: 0, bytes: 0, buffer };
-        sink.write_all(MAGIC)?;
-        for word in [head.position.0, head.history, head.model_version] {
-            sink.write_all(&word.to_le_bytes())?;
-        }
-        sink.write_all(&head.began_unix_ms.to_le_bytes())?;
-        save(&mut sink)?;
-        let length = sink.bytes - HEAD_BYTES as u64;
-        sink.write_all(&length.to_le_bytes())?;
-        let crc32c = sink.crc32c;
-        sink.write_all(&crc32c.to_le_bytes())?;
-        sink.flush()?;
-        let bytes = sink.bytes;
-        sink.file.finish()?;
-        std::fs::rename(&unfinished, &path)?;
-        File::open(dir)?.sync_all()?;
-        Ok((bytes, crc32c))
-    };
-    match write() {
-        Ok((bytes, crc32c)) => Ok(CheckpointFile { name, head, bytes, crc32c }),
-        Err(source) => {
-            // The unfinished file is useless; that it cannot be removed either changes nothing.
-            let _ = std::fs::remove_file(&unfinished);
-            Err(CheckpointError::Io { path, source })
-        }
-    }
+    CheckpointWriter::new(dir, 1).write(head, true, pace, save)
 }
 
-/// A checkpoint whose checksum was verified.
+/// A checkpoint whose checksums were verified.
 #[derive(Debug)]
 pub struct Checkpoint {
     /// The file and its header.
     pub file: CheckpointFile,
     /// What was saved, from its beginning.
-    pub payload: Take<BufReader<File>>,
+    pub payload: Payload,
 }
 
 /// Opens a checkpoint and reads it through once to check it.
 ///
 /// # Errors
-/// When the file cannot be read or is damaged.
+/// When a file cannot be read, is missing or is damaged.
 pub fn open(path: &Path) -> Result<Checkpoint, CheckpointError> {
-    let failed = |source| CheckpointError::Io { path: path.to_path_buf(), source };
+    let (listed, crc32c) = pages::list(path)?;
+    let dir = path.parent().unwrap_or(Path::new(""));
     let damaged = |detail| CheckpointError::Damaged { path: path.to_path_buf(), detail };
-    let file = File::open(path).map_err(failed)?;
-    let bytes = file.metadata().map_err(failed)?.len();
-    let too_few = || damaged(format!("{bytes} bytes are too few"));
-    let mut reader = BufReader::with_capacity(CHUNK_BYTES, file);
-    let mut magic = [0; MAGIC.len()];
-    if bytes < magic.len() as u64 {
-        return Err(too_few());
-    }
-    reader.read_exact(&mut magic).map_err(failed)?;
-    if &magic != MAGIC {
-        let (found, ours) = (String::from_utf8_lossy(&magic), String::from_utf8_lossy(MAGIC));
-        return Err(damaged(format!("it begins with {found:?}, not with {ours:?}")));
-    }
-    let Some(payload_bytes) = bytes.checked_sub((HEAD_BYTES + TAIL_BYTES) as u64) else {
-        return Err(too_few());
-    };
-    let mut head = magic.to_vec();
-    head.resize(HEAD_BYTES, 0);
-    reader.read_exact(&mut head[MAGIC.len()..]).map_err(failed)?;
-    let mut sum = crc32c::crc32c(&head);
-    let mut rest = (&mut reader).take(payload_bytes);
-    let mut chunk = vec![0; CHUNK_BYTES];
-    loop {
-        match rest.read(&mut chunk).map_err(failed)? {
-            0 => break,
-            count => sum = crc32c::crc32c_append(sum, &chunk[..count]),
-        }
-    }
-    let mut tail = [0; TAIL_BYTES];
-    reader.read_exact(&mut tail).map_err(failed)?;
-    sum = crc32c::crc32c_append(sum, &tail[..8]);
-    let expected = u32::from_le_bytes(std::array::from_fn(|i| tail[8 + i]));
-    if sum != expected {
-        return Err(damaged(format!("checksum {sum:08x} where {expected:08x} is written")));
-    }
-    let length = u64::from_le_bytes(std::array::from_fn(|i| tail[i]));
-    if length != payload_bytes {
-        return Err(damaged(format!("{payload_bytes} payload bytes where {length} are announced")));
-    }
-    reader.seek(SeekFrom::Start(HEAD_BYTES as u64)).map_err(failed)?;
-    let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| head[at + i]));
-    let head = CheckpointHead {
-        position: EdgeId(word(8)),
-        history: word(16),
-        model_version: word(24),
-        began_unix_ms: word(32).cast_signed(),
-    };
+    let payload = payload::open(dir, &listed).map_err(|error| match error {
+        payload::PageError::Io { path, source } => CheckpointError::Io { path, source },
+        payload::PageError::Damaged(detail) => damaged(detail),
+    })?;
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let file = CheckpointFile { name, head, bytes, crc32c: sum };
-    Ok(Checkpoint { file, payload: reader.take(payload_bytes) })
+    let pages = listed.files.into_iter().map(|file| file.name).collect();
+    let file = CheckpointFile { name, head: listed.head, bytes: payload.bytes(), crc32c, pages };
+    Ok(Checkpoint { file, payload })
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::atomic::AtomicBool;
-    use std::time::{Duration, Instant};
-
-    use super::*;
-    use crate::device::disk::WriteRate;
-
-    fn put(dir: &Path, position: u64, payload: &[u8]) -> CheckpointFile {
-        let head =
-            CheckpointHead { position: EdgeId(position), history: 5, model_version: 6, began_unix_ms: -7 };
-        write(dir, head, Pace::unlimited(), |sink| sink.write_all(payload)).unwrap()
-    }
-
-    #[test]
-    fn what_is_written_comes_back() {
-        let dir = tempfile::tempdir().unwrap();
-        for size in [0, 16, CHUNK_BYTES - HEAD_BYTES, 3 * CHUNK_BYTES + 7] {
-            let payload: Vec<u8> = (0..size).map(|i| (i * 31 % 251) as u8).collect();
-            let file = put(dir.path(), 42, &payload);
-            let path = dir.path().join(&file.name);
-            assert_eq!(std::fs::metadata(&path).unwrap().len(), file.bytes);
-            let mut read = open(&path).unwrap();
-            assert_eq!(read.file, file);
-            let mut found = Vec::new();
-            read.payload.read_to_end(&mut found).unwrap();
-            assert!(found == payload, "{size}");
-        }
-        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "nothing unfinished is left");
-    }
-
-    #[test]
-    fn a_file_of_another_version_is_refused_by_its_first_bytes() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join(put(dir.path(), 7, b"payload").name);
-        let mut bytes = std::fs::read(&path).unwrap();
-        bytes[7] -= 1;
-        std::fs::write(&path, &bytes).unwrap();
-        let error = open(&path).unwrap_err().to_string();
-        assert!(error.contains("EVGCKPT3") && error.contains("EVGCKPT4"), "{error}");
-    }
-
-    #[test]
-    fn every_flipped_bit_and_every_cut_is_found() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join(put(dir.path(), 7, b"payload").name);
-        let whole = std::fs::read(&path).unwrap();
-        for bit in 0..whole.len() * 8 {
-            let mut flipped = whole.clone();
-            flipped[bit / 8] ^= 1 << (bit % 8);
-            std::fs::write(&path, &flipped).unwrap();
-            assert!(matches!(open(&path), Err(CheckpointError::Damaged { .. })), "bit {bit}");
-        }
-        for length in 0..whole.len() {
-            std::fs::write(&path, &whole[..length]).unwrap();
-            assert!(matches!(open(&path), Err(CheckpointError::Damaged { .. })), "length {length}");
-        }
-    }
-
-    #[test]
-    fn a_checkpoint_takes_as_long_as_its_rate_says() {
-        let (dir, begun) = (tempfile::tempdir().unwrap(), Instant::now());
-        let (rate, hurry) = (WriteRate::new(20 << 20), AtomicBool::new(false));
-        let pace = Pace { rate: &rate, hurry: &hurry };
-        let payload = vec![7; 10 << 20];
-        let file =
-            write(dir.path(), CheckpointHead::default(), pace, |sink| sink.write_all(&payload)).unwrap();
-        assert!(begun.elapsed() >= Duration::from_millis(500), "{:?}", begun.elapsed());
-        assert!(file.bytes >= 10 << 20);
-    }
-
-    #[test]
-    fn a_save_that_fails_leaves_nothing_and_a_folder_that_is_not_there_is_named() {
-        let dir = tempfile::tempdir().unwrap();
-        let head = CheckpointHead::default();
-        let failed = write(dir.path(), head, Pace::unlimited(), |_| Err(io::Error::other("no")));
-        assert!(matches!(failed, Err(CheckpointError::Io { .. })));
-        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
-        let error = write(Path::new("/nonexistent/folder"), head, Pace::unlimited(), |_| Ok(())).unwrap_err();
-        assert!(error.to_string().contains("/nonexistent/folder"), "{error}");
-    }
-}
+mod tests;

@@ -9,15 +9,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 
+use super::checkpoint::CheckpointWriter;
 use super::learned::Captured;
 use super::measure::unix_seconds;
 use super::requests::Reply;
 use super::threads::yield_to_serving;
 use super::{
     BatchQuality, CheckpointError, CheckpointFile, CheckpointHead, Durable, LearnBatch, Learner,
-    LearnerOptions, OperationError, checkpoint,
+    LearnerOptions, OperationError, WantedCheckpoint, checkpoint,
 };
 use crate::device::disk::Pace;
 use crate::event::EdgeId;
@@ -28,6 +29,9 @@ const FIRST: Duration = Duration::from_secs(10);
 /// Pause between two signs of life while the loop waits for a checkpoint.
 const PULSE: Duration = Duration::from_millis(100);
 
+/// What became of a checkpoint, and the writer for the next.
+type Outcome = (Result<CheckpointFile, CheckpointError>, CheckpointWriter);
+
 /// A checkpoint that is being written.
 pub(super) struct Writing {
     /// Set when the loop waits for it, which is then not for the rate of writing to delay.
@@ -36,7 +40,7 @@ pub(super) struct Writing {
     /// Quality when it was captured.
     quality: Option<BatchQuality>,
     started: Instant,
-    outcome: Receiver<Result<CheckpointFile, CheckpointError>>,
+    outcome: Receiver<Outcome>,
     /// Who waits for it.
     replies: Vec<Reply<Durable, OperationError>>,
 }
@@ -56,7 +60,8 @@ impl Learner {
     /// Begins a checkpoint if one is due and takes note of one that is written. Never waits for the disk.
     pub(super) fn checkpoint_if_due(&mut self, batch: &LearnBatch) {
         if let Some(writing) = &self.writing {
-            let Ok(written) = writing.outcome.try_recv() else { return };
+            let Ok((written, writer)) = writing.outcome.try_recv() else { return };
+            self.checkpoint_writer = Some(writer);
             // A failure was logged, and is reported to those who wait.
             let _ = self.conclude(written);
         }
@@ -96,7 +101,10 @@ impl Learner {
             writing.hurry.store(true, Ordering::Release);
             pulse();
             match writing.outcome.recv_timeout(PULSE) {
-                Ok(written) => return self.conclude(written),
+                Ok((written, writer)) => {
+                    self.checkpoint_writer = Some(writer);
+                    return self.conclude(written);
+                }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => {
                     let why = self.failed("the thread that writes it has ended");
@@ -111,13 +119,15 @@ impl Learner {
     /// nothing of nodes that were deleted until now.
     fn begin_checkpoint(&mut self, batch: &LearnBatch) {
         self.fetch_gpu_weights();
-        let mut replies = Vec::new();
-        while let Some(((), reply)) = self.shared.status.requests.next() {
+        let (mut replies, mut full) = (Vec::new(), false);
+        while let Some((wanted, reply)) = self.shared.status.requests.next() {
+            full |= wanted == WantedCheckpoint::Full;
             replies.push(reply);
         }
+        let is_full = self.checkpoint_writer.as_ref().is_some_and(CheckpointWriter::is_full);
         self.checkpoint_due = Instant::now() + interval(&self.options, self.checkpointed);
         let (started, position) = (Instant::now(), self.learned);
-        if position == EdgeId(0) || self.checkpointed == Some(position) {
+        if position == EdgeId(0) || (self.checkpointed == Some(position) && (is_full || !full)) {
             let durable = self.durable(position).ok_or_else(|| {
                 let why = "nothing was learned yet, so there is nothing to keep";
                 OperationError::Failed(why.to_owned())
@@ -129,8 +139,8 @@ impl Learner {
         let (sender, outcome) = bounded(1);
         let (quality, hurry) = (self.quality.mean(), Arc::new(AtomicBool::new(false)));
         self.writing = Some(Writing { hurry: hurry.clone(), position, quality, started, outcome, replies });
-        let begun =
-            self.capture(&self.mark(batch)).and_then(|captured| self.write_aside(captured, hurry, sender));
+        let captured = self.capture(&self.mark(batch));
+        let begun = captured.and_then(|captured| self.write_aside((captured, full), hurry, sender));
         if let Err(error) = begun {
             let why = self.failed(error);
             // Reported to those who wait.
@@ -141,12 +151,15 @@ impl Learner {
 
     /// Writes what was captured on a thread of its own.
     fn write_aside(
-        &self,
-        captured: Captured,
+        &mut self,
+        (captured, full): (Captured, bool),
         hurry: Arc<AtomicBool>,
-        sender: crossbeam_channel::Sender<Result<CheckpointFile, CheckpointError>>,
+        sender: Sender<Outcome>,
     ) -> io::Result<()> {
         let (log, dir, nice) = (self.log.clone(), self.options.checkpoint_dir.clone(), self.options.nice);
+        let writer = self.checkpoint_writer.take();
+        let mut writer =
+            writer.unwrap_or_else(|| CheckpointWriter::new(&dir, self.options.checkpoint_full_every));
         let (position, model_version) = (self.learned, self.version);
         let (began_unix_ms, rate) = (self.options.began_unix_ms, self.options.write_rate.clone());
         let write = move || {
@@ -155,10 +168,10 @@ impl Learner {
             let written = log.history(position).map_err(failed).and_then(|history| {
                 let head = CheckpointHead { position, history, model_version, began_unix_ms };
                 let pace = Pace { rate: &rate, hurry: &hurry };
-                checkpoint::write(&dir, head, pace, |sink| captured.write(sink))
+                writer.write(head, full, pace, |sink| captured.write(sink))
             });
             // The loop has ended where nobody waits for it.
-            let _ = sender.send(written);
+            let _ = sender.send((written, writer));
         };
         std::thread::Builder::new().name("checkpoint".into()).spawn(write).map(drop)
     }
@@ -174,6 +187,8 @@ impl Learner {
                 metrics.duration.observe(started.elapsed().as_secs_f64());
                 metrics.last_success_timestamp.set(unix_seconds());
                 metrics.bytes.set(file.bytes.cast_signed());
+                let written = self.checkpoint_writer.as_ref().map_or(0, CheckpointWriter::written);
+                metrics.written_bytes.set(written.cast_signed());
                 self.checkpointed = Some(position);
                 (self.record.checkpoint)(&file, quality);
                 Ok(file.head.model_version)

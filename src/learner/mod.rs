@@ -53,7 +53,7 @@ pub use operations::{Operated, Operation, OperationError};
 pub use options::{CheckpointRecorder, DecisionRecorder, DeviceLost, LearnerOptions, Recorders, Shared};
 pub use quality::{BatchQuality, QualityWindow};
 pub use requests::{NoResponse, Reply, Requests};
-pub use status::{Durable, GateReport, LearnerBytes, LearnerReport, LearnerStatus};
+pub use status::{Durable, GateReport, LearnerBytes, LearnerReport, LearnerStatus, WantedCheckpoint};
 pub use stream_state::{Around, StreamState};
 
 use self::pace::Pace;
@@ -128,6 +128,8 @@ pub struct Learner {
     /// What the newest checkpoint holds.
     checkpointed: Option<EdgeId>,
     checkpoint_due: Instant,
+    /// Writes checkpoints; `None` before the first, and while one is being written.
+    checkpoint_writer: Option<checkpoint::CheckpointWriter>,
     /// The checkpoint that is being written.
     writing: Option<checkpointing::Writing>,
 }
@@ -175,6 +177,7 @@ impl Learner {
             start: CatchUp::new(position, shared.progress.indexed()),
             checkpointed,
             checkpoint_due: Instant::now() + checkpointing::interval(&options, checkpointed),
+            checkpoint_writer: None,
             writing: None,
             shared,
             options,

@@ -49,6 +49,8 @@ pub struct LearnerOptions {
     pub checkpoint_dir: PathBuf,
     /// Time between two checkpoints.
     pub checkpoint_interval: Duration,
+    /// One of so many checkpoints refers to none before it.
+    pub checkpoint_full_every: u64,
     /// How fast they are written, unless the loop waits for one.
     pub write_rate: Arc<WriteRate>,
 }

@@ -97,13 +97,22 @@ pub struct Durable {
     pub model_version: u64,
 }
 
+/// What a request for a checkpoint asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WantedCheckpoint {
+    /// One of all that is learned.
+    Any,
+    /// One that refers to no pages of earlier ones, so that these can go.
+    Full,
+}
+
 /// The latest report, and requests to the loop; shared.
 #[derive(Debug)]
 pub struct LearnerStatus {
     report: Mutex<LearnerReport>,
     freshness: Mutex<VecDeque<f64>>,
     /// Requests for a checkpoint.
-    pub requests: Requests<(), Durable, OperationError>,
+    pub requests: Requests<WantedCheckpoint, Durable, OperationError>,
     /// What operators ask for.
     pub operations: Requests<Operation, Operated, OperationError>,
 }

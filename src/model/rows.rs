@@ -146,8 +146,10 @@ impl NodeRows {
         }
         let zeros = vec![0.0_f32; self.dimension];
         // Ids of nodes have 32 bits.
-        (0..len as u32).try_for_each(|node| {
-            out.write_all(bytemuck::cast_slice(self.get(NodeId(node)).unwrap_or(&zeros)))
+        tables::apart(out, len * size_of_val(&zeros[..]), |out| {
+            (0..len as u32).try_for_each(|node| {
+                out.write_all(bytemuck::cast_slice(self.get(NodeId(node)).unwrap_or(&zeros)))
+            })
         })
     }
 

@@ -9,6 +9,9 @@ use bytemuck::Pod;
 /// Bytes read at a time while a table arrives.
 const CHUNK_BYTES: usize = 1 << 20;
 
+/// A table of at least so many bytes stands apart.
+const LONG_BYTES: usize = 64 << 10;
+
 /// Writes one number of 64 bits.
 pub(crate) fn write_u64(out: &mut impl Write, value: u64) -> Result<()> {
     out.write_all(&value.to_le_bytes())
@@ -24,7 +27,23 @@ pub(crate) fn read_u64(input: &mut impl Read) -> Result<u64> {
 /// Writes a table behind its length.
 pub(crate) fn write_table<T: Pod>(out: &mut impl Write, values: &[T]) -> Result<()> {
     write_u64(out, values.len() as u64)?;
-    out.write_all(bytemuck::cast_slice(values))
+    let bytes: &[u8] = bytemuck::cast_slice(values);
+    apart(out, bytes.len(), |out| out.write_all(bytes))
+}
+
+/// Has something of this length written, with a flush before and behind it if it is long. What compares the chunks of
+/// one writing with those of the next finds a long table again, however long what stands before it has become.
+pub(crate) fn apart<W: Write>(
+    out: &mut W,
+    bytes: usize,
+    write: impl FnOnce(&mut W) -> Result<()>,
+) -> Result<()> {
+    let is_long = bytes >= LONG_BYTES;
+    if is_long {
+        out.flush()?;
+    }
+    write(out)?;
+    if is_long { out.flush() } else { Ok(()) }
 }
 
 /// Reads a table that [`write_table`] wrote.

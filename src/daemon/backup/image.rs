@@ -217,6 +217,10 @@ fn newest_intact(opened: Vec<ImageFile>, data: &Path, files: &mut Vec<ImageFile>
         match checkpoint::open(&path) {
             Ok(found) => {
                 files.push(file);
+                for name in &found.file.pages {
+                    // Pages that went did so with a checkpoint that went.
+                    files.push(ImageFile::open(data, format!("checkpoints/{name}")).ok()??);
+                }
                 return Some(Some(found.file.head.position));
             }
             Err(_) if !path.exists() => return None,

@@ -1,4 +1,5 @@
-//! Pages on disk, where what does not fit in memory waits, and the pace of large files that are written beside the work.
+//! Pages on disk, where what does not fit in memory waits, and the pace of large files that are written beside the
+//! work.
 //!
 //! A [`PageFile`] is read and written in whole pages of 4 KiB, so that the kernel's cache can be passed by and
 //! memory stays within the budgets. Many extents are read by one call, which keeps as many requests in

@@ -119,7 +119,7 @@ fn a_learner_that_begins_without_a_file_writes_one_before_it_names_one() {
     // As learner.start = "latest" has it: a position, and nothing learned.
     let mut learner = rig.learner_at(trainer(), rig.log.end(), rig.options());
     assert_eq!(learner.checkpointed, None);
-    let requested = rig.shared.status.requests.submit(()).unwrap();
+    let requested = rig.shared.status.requests.submit(WantedCheckpoint::Any).unwrap();
     learner.checkpoint_now(&LearnBatch::default(), &|| ()).unwrap();
     let Durable { name, position, .. } = requested.try_recv().unwrap().unwrap();
     assert_eq!(position, rig.log.end());

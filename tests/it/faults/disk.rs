@@ -64,7 +64,10 @@ fn a_checkpoint_that_cannot_be_written_is_named_and_written_later() {
     faults.set_error(0);
     must_push(&process, 200..300);
     let deadline = Instant::now() + PATIENCE;
-    while std::fs::read_dir(data.path().join("checkpoints")).unwrap().count() == 0 {
+    let is_whole = |entry: std::io::Result<std::fs::DirEntry>| {
+        entry.unwrap().path().extension().is_some_and(|ending| ending == "checkpoint")
+    };
+    while !std::fs::read_dir(data.path().join("checkpoints")).unwrap().any(is_whole) {
         assert!(Instant::now() < deadline, "no checkpoint is written after the disk works again");
         std::thread::sleep(Duration::from_millis(20));
     }

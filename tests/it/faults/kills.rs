@@ -100,13 +100,25 @@ fn a_death_while_a_torn_tail_is_cut_off_loses_nothing() {
 
 #[test]
 fn a_death_around_every_change_of_a_checkpoint_loses_nothing() {
-    let points = [("open64", 1), ("write", 1), ("fsync", 1), ("rename", 1), ("fsync", 2)];
+    // The pages, then the file that lists them, then the folder.
+    let points = [
+        ("open64", 1),
+        ("write", 1),
+        ("fsync", 1),
+        ("open64", 2),
+        ("write", 2),
+        ("fsync", 2),
+        ("rename", 1),
+        ("fsync", 3),
+        ("rename", 2),
+        ("fsync", 4),
+    ];
     survives("/checkpoints", &points, |_| {});
 }
 
 #[test]
 fn a_death_while_an_old_checkpoint_is_removed_loses_nothing() {
-    survives("/checkpoints", &[("unlink", 1)], |data| {
+    survives("/checkpoints", &[("unlink", 1), ("unlink", 2)], |data| {
         let process = quiet(data).ready();
         super::must_push(&process, 0..PUSH);
         process.wait_until("learned", |status| status["learner"]["applied_position"] == PUSH);

@@ -11,7 +11,7 @@ use evergraph::device::disk::Pace;
 use evergraph::event::{EdgeBatch, EdgeId, EventTime, NodeId, NodeKey, Op, SourceMark, SourceRange};
 use evergraph::feature::FeatureStore;
 use evergraph::graph::{GraphOptions, GraphStore};
-use evergraph::learner::checkpoint::{self, CheckpointHead, SUFFIX};
+use evergraph::learner::checkpoint::{self, CheckpointHead, PAGES_SUFFIX, SUFFIX, Sink};
 use evergraph::learner::{Around, Gate, GateOptions, Learned, StreamState};
 use evergraph::log::{Frame, Log, LogError, LogOptions};
 use evergraph::model::TgnOptions;
@@ -244,20 +244,37 @@ fn saved(learned: &Learned) -> Vec<u8> {
     bytes
 }
 
-/// A checkpoint file with this payload.
+/// The files of a checkpoint with this payload, one behind the other: the length of the first, the list, its pages.
 fn sealed(payload: &[u8]) -> Vec<u8> {
     let folder = tempfile::tempdir().unwrap();
     let head = CheckpointHead { position: EdgeId(40), history: 7, model_version: 2, began_unix_ms: 5 };
-    let file = checkpoint::write(folder.path(), head, Pace::unlimited(), |sink| {
-        std::io::Write::write_all(sink, payload)
-    });
-    std::fs::read(folder.path().join(file.unwrap().name)).unwrap()
+    let save = |sink: &mut Sink<'_>| std::io::Write::write_all(sink, payload);
+    let file = checkpoint::write(folder.path(), head, Pace::unlimited(), save).unwrap();
+    let read = |name: &str| std::fs::read(folder.path().join(name)).unwrap();
+    let list = read(&file.name);
+    let pages = file.pages.first().map(|name| read(name)).unwrap_or_default();
+    [&(list.len() as u32).to_le_bytes()[..], &list, &pages].concat()
+}
+
+/// A folder with the files that [`sealed`] put together.
+fn unsealed(bytes: &[u8]) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let (length, rest) = bytes.split_at(bytes.len().min(4));
+    let length = length.iter().rev().fold(0, |length, &byte| length << 8 | usize::from(byte));
+    let (list, pages) = rest.split_at(length.min(rest.len()));
+    let name = checkpoint::name(EdgeId(40));
+    std::fs::write(folder.path().join(&name), list).unwrap();
+    if !pages.is_empty() {
+        let pages_name = name.replace(SUFFIX, &format!(".0{PAGES_SUFFIX}"));
+        std::fs::write(folder.path().join(pages_name), pages).unwrap();
+    }
+    folder
 }
 
 /// Opens a checkpoint with this content, as the daemon does; whether it could be gone on from.
 fn restored(bytes: &[u8]) -> Result<Vec<u8>, String> {
-    let file = super::file(bytes, SUFFIX);
-    let mut found = open_checkpoint(file.path())?;
+    let folder = unsealed(bytes);
+    let mut found = open_checkpoint(folder.path())?;
     let (settings, stores) = ((options(), Some(GATE)), stores());
     let around = Around { stores: &stores, pairs_max: 0, log_is_whole: true };
     let learned = Learned::load(found.file.head.position, settings, &Device::Cpu, around, &mut found.payload);
@@ -268,8 +285,9 @@ fn restored(bytes: &[u8]) -> Result<Vec<u8>, String> {
     Ok(again)
 }
 
-fn open_checkpoint(path: &Path) -> Result<checkpoint::Checkpoint, String> {
-    checkpoint::open(path).map_err(|error| {
+fn open_checkpoint(folder: &Path) -> Result<checkpoint::Checkpoint, String> {
+    let path = folder.join(checkpoint::name(EdgeId(40)));
+    checkpoint::open(&path).map_err(|error| {
         let said = error.to_string();
         assert!(said.contains(path.to_str().unwrap()), "{said}");
         said
@@ -279,7 +297,7 @@ fn open_checkpoint(path: &Path) -> Result<checkpoint::Checkpoint, String> {
 #[test]
 fn a_checkpoint_is_what_was_written_or_is_refused() {
     let whole = sealed(&learned());
-    Corpus::read("checkpoint", &["EVGCKPT4", "EVGTRNR2", "EVGTGNS6"]).check(2, |bytes| {
+    Corpus::read("checkpoint", &["EVGCKPT5", "EVGTRNR2", "EVGTGNS6"]).check(2, |bytes| {
         match restored(bytes) {
             Ok(again) => {
                 assert!(bytes == whole && again == learned(), "another checkpoint was taken");
@@ -318,7 +336,8 @@ fn a_forged_checkpoint_is_refused_or_can_be_worked_with() {
 
 #[test]
 fn a_payload_says_itself_where_it_ends() {
-    let mut found = open_checkpoint(super::file(&sealed(&learned()), SUFFIX).path()).unwrap();
+    let folder = unsealed(&sealed(&learned()));
+    let mut found = open_checkpoint(folder.path()).unwrap();
     let mut bytes = Vec::new();
     found.payload.read_to_end(&mut bytes).unwrap();
     assert!(bytes == learned());
