@@ -6,6 +6,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use evergraph::learner::checkpoint;
 use serde_json::Value;
 
 use crate::process::{Process, evergraph, log_of};
@@ -273,6 +274,59 @@ fn backup_age(process: &Process) -> Option<f64> {
         lines.filter_map(|line| line.strip_prefix("evergraph_backup_last_success_timestamp_seconds "));
     let at: f64 = found.next()?.parse().unwrap();
     Some(std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs_f64() - at)
+}
+
+#[test]
+fn a_backup_has_the_pages_that_its_checkpoint_shares_with_earlier_ones() {
+    let (data, to, other) =
+        (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    // Weights that do not change are shared.
+    let begin = |data: &Path| start(data).set("learner.train=false");
+    let process = begin(data.path()).ready();
+    let newest = || {
+        let all = files(&data.path().join("checkpoints"));
+        let mut all = all.into_iter().filter(|path| path.extension().is_some_and(|end| end == "checkpoint"));
+        // One may go while it is looked at.
+        all.next_back().and_then(|path| checkpoint::open(&path).ok()).map(|found| found.file)
+    };
+    let mut pushed = 0;
+    let checkpoint = loop {
+        push(&process, pushed..pushed + 100);
+        pushed += 100;
+        learned(&process, pushed);
+        let begun = Instant::now();
+        let found = loop {
+            match newest() {
+                Some(found) if found.head.position.0 == pushed => break found,
+                _ => assert!(begun.elapsed() < Duration::from_secs(60), "no checkpoint at {pushed}"),
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        };
+        if found.pages.len() >= 2 {
+            break found;
+        }
+        assert!(pushed < 2_000, "{found:?}");
+    };
+    let made = back_up(data.path(), to.path());
+    assert_eq!(made["checkpoint_position"], pushed);
+    let expected = responses(&process);
+    process.kill();
+    let (from, restored) = (text(to.path()), other.path().join("data"));
+    json_of(&["backup", "restore", "--from", from, "--data", text(&restored), "--json"]);
+    let mut there: Vec<_> = files(&restored.join("checkpoints"))
+        .iter()
+        .map(|path| path.file_name().unwrap().to_str().unwrap().to_owned())
+        .collect();
+    there.retain(|name| name.ends_with(".pages"));
+    assert_eq!(there, checkpoint.pages, "these and no others");
+    // Both go on from it, after a kill and after a restore.
+    for data in [data.path(), &restored] {
+        let mut process = begin(data).spawn();
+        let line = process.wait_for_line("restored the learned state").unwrap();
+        assert!(line.contains(&format!("\"position\":{pushed}")), "{line}");
+        process.wait_until_ready();
+        assert_same(&responses(&process), &expected);
+    }
 }
 
 /// A daemon with events, a snapshot and a checkpoint.
