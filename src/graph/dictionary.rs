@@ -10,19 +10,21 @@
 //!
 //! A forgotten key is overwritten everywhere, and its id refers to nothing from then on: ids are never reused. If the
 //! same key arrives again, it is the key of a new node. The bytes of forgotten texts are given back once they are half
-//! of all, so of a node that is gone, eight bytes and a bit are left.
+//! of all, and the tables by id are in pages that go when all their keys are forgotten, so where nodes come and go, a
+//! pointer per page is left of them.
 //!
 //! Knows nothing of edges.
 
 mod saved;
 
 use std::hash::{BuildHasher, RandomState};
+use std::ops::Range;
 
 use hashbrown::HashTable;
 use parking_lot::RwLock;
 
 use super::key::{KeyRef, SparseKey, TextKey, halves, hash_halves, hash_text, widen_hash};
-use crate::event::{NodeId, NodeKey, NodeNames};
+use crate::event::{NodeId, NodeKey, NodeNames, NodeTable};
 
 /// The most nodes that the graph supports: ids are 31 bits wide, because an entry of the graph store keeps the
 /// direction of its edge in the remaining bit.
@@ -36,6 +38,9 @@ const FORGOTTEN: u64 = u64::MAX;
 
 /// Bytes of forgotten texts that are worth moving the others for.
 const ARENA_MIN: usize = 1 << 16;
+
+/// Ids of a page of the tables by id.
+const PAGE: usize = NodeTable::<u64>::PAGE;
 
 /// Keys that are written under one lock, at most.
 const WRITTEN_AT_ONCE: usize = 256;
@@ -54,10 +59,12 @@ struct Inner {
     /// The other integers.
     sparse: HashTable<SparseKey>,
     texts: HashTable<TextKey>,
-    /// Per id: the integer, or where the text starts in `arena`.
-    values: Vec<u64>,
-    /// Per id, one bit: whether the key is a text.
-    is_text: Vec<u64>,
+    /// Ids given.
+    ids: usize,
+    /// By id: the integer, or where the text starts in `arena`.
+    values: NodeTable<u64>,
+    /// By id, 64 in a word: whether the key is a text. Of an id without a key both tables have what they are empty of.
+    is_text: NodeTable<u64>,
     /// Texts, each as its length in four bytes and its UTF-8 bytes.
     arena: Vec<u8>,
     /// Bytes of it that belong to forgotten texts.
@@ -67,13 +74,37 @@ struct Inner {
 }
 
 impl Inner {
+    #[inline]
     fn is_text(&self, id: usize) -> bool {
-        self.is_text[id / 64] >> (id % 64) & 1 == 1
+        self.is_text.get(node(id / 64)) >> (id % 64) & 1 == 1
+    }
+
+    fn set_text(&mut self, id: usize, is_text: bool) {
+        let (word, bit) = (node(id / 64), 1 << (id % 64));
+        let others = self.is_text.get(word) & !bit;
+        self.is_text.set(word, if is_text { others | bit } else { others });
+    }
+
+    /// Whether no id of a page of the table by id has a key.
+    fn is_gone(&self, page: usize) -> bool {
+        // The integer that looks as if it were forgotten holds no page.
+        let words = page * (PAGE / 64)..(page + 1) * (PAGE / 64);
+        !self.values.has_page(page) && words.into_iter().all(|word| self.is_text.get(node(word)) == u64::MAX)
+    }
+
+    /// The keys of `ids`, ascending, without those that were forgotten.
+    fn named(&self, ids: Range<usize>) -> impl Iterator<Item = (usize, KeyRef<'_>)> {
+        let pages = (ids.start / PAGE..ids.end.div_ceil(PAGE)).filter(|&page| !self.is_gone(page));
+        let ids = pages.flat_map(move |page| (page * PAGE).max(ids.start)..((page + 1) * PAGE).min(ids.end));
+        ids.filter_map(|id| Some((id, self.key(id)?)))
     }
 
     #[inline]
     fn key(&self, id: usize) -> Option<KeyRef<'_>> {
-        let value = *self.values.get(id)?;
+        if id >= self.ids {
+            return None;
+        }
+        let value = self.values.get(node(id));
         if !self.is_text(id) {
             return Some(KeyRef::Int(value.cast_signed()));
         }
@@ -109,7 +140,7 @@ impl Inner {
 
     fn find_text(&self, text: &str, hash: u32) -> Option<NodeId> {
         let is_it = |key: &TextKey| {
-            key.hash == hash && self.text_at(self.values[key.id.index()]) == Some(text.as_bytes())
+            key.hash == hash && self.text_at(self.values.get(key.id)) == Some(text.as_bytes())
         };
         self.texts.find(widen_hash(hash), is_it).map(|key| key.id)
     }
@@ -173,15 +204,18 @@ impl Inner {
 
     fn forget(&mut self, id: usize) {
         self.take_out(id);
-        let Some(&value) = self.values.get(id) else { return };
+        if id >= self.ids {
+            return;
+        }
         if self.is_text(id) {
+            let value = self.values.get(node(id));
             let length = self.text_at(value).map_or(0, <[u8]>::len);
             let Some(start) = usize::try_from(value).ok().filter(|_| value != FORGOTTEN) else { return };
             self.arena[start..start + size_of::<u32>() + length].fill(0);
             self.forgotten_bytes += size_of::<u32>() + length;
         }
-        self.values[id] = FORGOTTEN;
-        self.is_text[id / 64] |= 1 << (id % 64);
+        self.values.set(node(id), FORGOTTEN);
+        self.set_text(id, true);
         self.forgotten += 1;
         if self.forgotten_bytes > ARENA_MIN.max(self.arena.len() / 2) {
             self.compact_arena();
@@ -191,32 +225,30 @@ impl Inner {
     /// Moves the texts to an arena without those that were forgotten.
     fn compact_arena(&mut self) {
         let mut arena = Vec::with_capacity(self.arena.len() - self.forgotten_bytes);
-        for id in 0..self.values.len() {
-            let (value, place) = (self.values[id], arena.len() as u64);
-            if let Some(text) = self.text_at(value).filter(|_| self.is_text(id)) {
-                // The length before a text was made from it.
-                arena.extend_from_slice(&(text.len() as u32).to_le_bytes());
-                arena.extend_from_slice(text);
-                self.values[id] = place;
-            }
-        }
-        (self.arena, self.forgotten_bytes) = (arena, 0);
+        let mut values = std::mem::replace(&mut self.values, NodeTable::new(FORGOTTEN));
+        values.update(|id, value| {
+            let Some(text) = self.text_at(value).filter(|_| self.is_text(id.index())) else { return value };
+            let place = arena.len() as u64;
+            // The length before a text was made from it.
+            arena.extend_from_slice(&(text.len() as u32).to_le_bytes());
+            arena.extend_from_slice(text);
+            place
+        });
+        (self.values, self.arena, self.forgotten_bytes) = (values, arena, 0);
     }
 
     /// The next id, with its value.
     fn add(&mut self, value: u64) -> NodeId {
-        let id = self.values.len();
-        assert!(id < NODES_MAX, "the graph can hold no more than {NODES_MAX} nodes");
-        if id.is_multiple_of(64) {
-            self.is_text.push(0);
-        }
-        self.values.push(value);
-        #[allow(clippy::cast_possible_truncation, reason = "checked against NODES_MAX")]
-        NodeId(id as u32)
+        assert!(self.ids < NODES_MAX, "the graph can hold no more than {NODES_MAX} nodes");
+        let id = node(self.ids);
+        self.values.set(id, value);
+        self.ids += 1;
+        id
     }
 
     fn add_int(&mut self, number: i64) -> NodeId {
         let id = self.add(number.cast_unsigned());
+        self.set_text(id.index(), false);
         let place = usize::try_from(number).unwrap_or(usize::MAX);
         if place >= self.dense.len() && place / 2 < self.dense_keys.max(DENSE_MIN / 2) {
             self.dense.resize((place + 1).next_power_of_two(), NodeId::NONE);
@@ -234,13 +266,19 @@ impl Inner {
 
     fn add_text(&mut self, text: &str, hash: u32) -> NodeId {
         let id = self.add(self.arena.len() as u64);
-        self.is_text[id.index() / 64] |= 1 << (id.index() % 64);
         let length = u32::try_from(text.len()).unwrap_or(u32::MAX);
         self.arena.extend_from_slice(&length.to_le_bytes());
         self.arena.extend_from_slice(text.as_bytes());
         self.texts.insert_unique(widen_hash(hash), TextKey { hash, id }, |key| widen_hash(key.hash));
         id
     }
+}
+
+/// The id with this number, or a number beside it in a table by id.
+#[allow(clippy::cast_possible_truncation, reason = "checked against NODES_MAX where it was given")]
+#[inline]
+fn node(id: usize) -> NodeId {
+    NodeId(id as u32)
 }
 
 impl NodeDictionary {
@@ -253,8 +291,9 @@ impl NodeDictionary {
             dense_keys: 0,
             sparse: HashTable::new(),
             texts: HashTable::new(),
-            values: Vec::new(),
-            is_text: Vec::new(),
+            ids: 0,
+            values: NodeTable::new(FORGOTTEN),
+            is_text: NodeTable::new(u64::MAX),
             arena: Vec::new(),
             forgotten_bytes: 0,
             forgotten: 0,
@@ -315,16 +354,31 @@ impl NodeDictionary {
         self.inner.read().key(id.index()).is_some()
     }
 
-    /// Calls `f` with each id and the canonical bytes of its key, in order of ids: a tag (0 integer,
-    /// 1 text, 2 forgotten) and the integer in little-endian order, the UTF-8 text, or nothing. Interning waits
-    /// meanwhile.
+    /// Calls `f` with every `step`th id of `ids` that has a key, ascending.
+    pub fn for_each_named(&self, ids: Range<NodeId>, step: usize, mut f: impl FnMut(NodeId)) {
+        let inner = self.inner.read();
+        let (mut id, end) = (ids.start.index(), ids.end.index().min(inner.ids));
+        while id < end {
+            let page = id / PAGE;
+            if inner.is_gone(page) {
+                id += ((page + 1) * PAGE - id).next_multiple_of(step);
+                continue;
+            }
+            if inner.key(id).is_some() {
+                f(node(id));
+            }
+            id += step;
+        }
+    }
+
+    /// Calls `f` with each id that has a key and the canonical bytes of that, in order of ids: a tag (0 integer,
+    /// 1 text) and the integer in little-endian order or the UTF-8 text. Interning waits meanwhile.
     pub fn for_each_bytes(&self, mut f: impl FnMut(NodeId, u8, &[u8])) {
         let inner = self.inner.read();
-        for (index, id) in (0..inner.values.len()).zip(0_u32..) {
-            match inner.key(index) {
-                Some(KeyRef::Int(number)) => f(NodeId(id), 0, &number.to_le_bytes()),
-                Some(KeyRef::Text(text)) => f(NodeId(id), 1, text.as_bytes()),
-                None => f(NodeId(id), 2, &[]),
+        for (id, key) in inner.named(0..inner.ids) {
+            match key {
+                KeyRef::Int(number) => f(node(id), 0, &number.to_le_bytes()),
+                KeyRef::Text(text) => f(node(id), 1, text.as_bytes()),
             }
         }
     }
@@ -332,7 +386,7 @@ impl NodeDictionary {
     /// Number of ids given, those of forgotten keys included; the next new key gets this id.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.inner.read().values.len()
+        self.inner.read().ids
     }
 
     /// Whether there never was a key.
@@ -349,8 +403,8 @@ impl NodeDictionary {
             + inner.dense.capacity() * size_of::<NodeId>()
             + inner.sparse.allocation_size()
             + inner.texts.allocation_size()
-            + inner.values.capacity() * size_of::<u64>()
-            + inner.is_text.capacity() * size_of::<u64>()
+            + inner.values.bytes()
+            + inner.is_text.bytes()
             + inner.arena.capacity();
         bytes as u64
     }
@@ -359,7 +413,7 @@ impl NodeDictionary {
 impl NodeNames for NodeDictionary {
     fn count(&self) -> usize {
         let inner = self.inner.read();
-        inner.values.len() - inner.forgotten
+        inner.ids - inner.forgotten
     }
 
     fn has(&self, key: &NodeKey) -> bool {
@@ -383,7 +437,7 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
     #[test]
-    fn names_that_come_and_go_leave_eight_bytes() {
+    fn names_that_come_and_go_leave_nothing() {
         let dictionary = NodeDictionary::new();
         let name = |i: u32| NodeKey::from_text(&format!("a node with a name of some length: {i}"));
         for i in 0..200_000 {
@@ -391,8 +445,7 @@ mod tests {
             dictionary.forget(NodeId(i.wrapping_sub(1_000)));
         }
         assert_eq!((dictionary.count(), dictionary.len()), (1_000, 200_000));
-        // Capacity of the table by id doubles.
-        assert!(dictionary.bytes() < 2 * 200_000 * 9 + 400_000, "{}", dictionary.bytes());
+        assert!(dictionary.bytes() < 300_000, "{}", dictionary.bytes());
         for i in 199_000..200_000 {
             assert_eq!(dictionary.lookup(&name(i)), Some(NodeId(i)));
             assert_eq!(dictionary.key(NodeId(i)), Some(name(i)));
@@ -553,9 +606,15 @@ mod tests {
                 prop_assert_eq!(dictionary.lookup(key), Some(NodeId(id)));
             }
             let mut seen = Vec::new();
-            dictionary.for_each_bytes(|id, tag, _| seen.push((id.0, tag != 2)));
-            let expected: Vec<_> = (0..).zip(keys.iter().map(Option::is_some)).collect();
-            prop_assert_eq!(seen, expected);
+            dictionary.for_each_bytes(|id, _, _| seen.push(id.0));
+            let named: Vec<u32> = (0..).zip(&keys).filter(|(_, key)| key.is_some()).map(|(id, _)| id).collect();
+            prop_assert_eq!(&seen, &named);
+            for (step, first) in [(1, 0), (1, 300), (16, 3), (700, 0)] {
+                let mut seen = Vec::new();
+                dictionary.for_each_named(NodeId(first)..NodeId(u32::MAX), step, |id| seen.push(id.0));
+                let expected = named.iter().copied().filter(|id| *id >= first && (id - first) % step as u32 == 0);
+                prop_assert_eq!(seen, expected.collect::<Vec<_>>());
+            }
             let inner = dictionary.inner.read();
             let held = inner.dense.iter().filter(|id| **id != NodeId::NONE).count();
             prop_assert_eq!((held, held + inner.sparse.len() + inner.texts.len()), (inner.dense_keys, ids.len()));
@@ -572,7 +631,7 @@ mod tests {
         let found = || {
             let inner = dictionary.inner.read();
             let texts = inner.arena.windows(16).filter(|bytes| *bytes == b"a name to forget").count();
-            (texts, inner.values.contains(&0x1234_5678_9ABC))
+            (texts, inner.values.iter().any(|(_, value)| value == 0x1234_5678_9ABC))
         };
         assert_eq!(found(), (2, true));
         for id in [a, b, a, NodeId(9), NodeId::NONE] {

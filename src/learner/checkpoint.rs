@@ -2,7 +2,7 @@
 //! at, and the history of the log that it was learned from.
 //!
 //! ```text
-//! magic "EVGCKPT4" | position u64 | history u64 | model version u64 | began i64
+//! magic "EVGCKPT5" | position u64 | history u64 | model version u64 | began i64
 //!   | payload | payload length u64 | CRC-32C u32 of all before
 //! ```
 //!
@@ -23,7 +23,7 @@ pub const SUFFIX: &str = ".checkpoint";
 /// What the name of an unfinished one ends with.
 pub const UNFINISHED_SUFFIX: &str = ".checkpoint.tmp";
 
-const MAGIC: &[u8; 8] = b"EVGCKPT4";
+const MAGIC: &[u8; 8] = b"EVGCKPT5";
 const HEAD_BYTES: usize = 40;
 const TAIL_BYTES: usize = 12;
 /// Bytes written and read at a time.
@@ -266,7 +266,7 @@ mod tests {
         bytes[7] -= 1;
         std::fs::write(&path, &bytes).unwrap();
         let error = open(&path).unwrap_err().to_string();
-        assert!(error.contains("EVGCKPT3") && error.contains("EVGCKPT4"), "{error}");
+        assert!(error.contains("EVGCKPT4") && error.contains("EVGCKPT5"), "{error}");
     }
 
     #[test]
