@@ -169,8 +169,8 @@ mod tests {
             let edges = replay.index.stores.graph.stats().edges;
             assert!(i < 3_000 || edges <= 17 + 640 + 10 * 8, "{edges}");
         }
-        // One for every 640 edges, or a few edges more, as 10 of 16 shards still have the page of their first nodes; and
-        // one for the first block of ids that is old.
+        // One for every 640 edges, or a few edges more, as 10 of 16 shards still have the page of their first nodes;
+        // and one for the first block of ids that is old.
         assert!((6..=8).contains(&(replay.releases - before)), "{}", replay.releases - before);
     }
 

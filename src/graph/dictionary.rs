@@ -16,15 +16,17 @@
 //! Knows nothing of edges.
 
 mod saved;
+mod table;
 
 use std::hash::{BuildHasher, RandomState};
 use std::ops::Range;
 
 use hashbrown::HashTable;
 use parking_lot::RwLock;
+use table::{IdTable, Value, node};
 
 use super::key::{KeyRef, SparseKey, TextKey, halves, hash_halves, hash_text, widen_hash};
-use crate::event::{NodeId, NodeKey, NodeNames, NodeTable};
+use crate::event::{NodeId, NodeKey, NodeNames};
 
 /// The most nodes that the graph supports: ids are 31 bits wide, because an entry of the graph store keeps the
 /// direction of its edge in the remaining bit.
@@ -33,14 +35,8 @@ pub const NODES_MAX: usize = 1 << 31;
 /// Length of the table by key that is worth having for any number of keys.
 const DENSE_MIN: usize = 64;
 
-/// In place of a text's position, for an id whose key was forgotten.
-const FORGOTTEN: u64 = u64::MAX;
-
 /// Bytes of forgotten texts that are worth moving the others for.
 const ARENA_MIN: usize = 1 << 16;
-
-/// Ids of a page of the tables by id.
-const PAGE: usize = NodeTable::<u64>::PAGE;
 
 /// Keys that are written under one lock, at most.
 const WRITTEN_AT_ONCE: usize = 256;
@@ -59,61 +55,36 @@ struct Inner {
     /// The other integers.
     sparse: HashTable<SparseKey>,
     texts: HashTable<TextKey>,
-    /// Ids given.
-    ids: usize,
-    /// By id: the integer, or where the text starts in `arena`.
-    values: NodeTable<u64>,
-    /// By id, 64 in a word: whether the key is a text. Of an id without a key both tables have what they are empty of.
-    is_text: NodeTable<u64>,
+    by_id: IdTable,
     /// Texts, each as its length in four bytes and its UTF-8 bytes.
     arena: Vec<u8>,
     /// Bytes of it that belong to forgotten texts.
     forgotten_bytes: usize,
-    /// Ids whose keys were forgotten.
-    forgotten: usize,
 }
 
 impl Inner {
     #[inline]
-    fn is_text(&self, id: usize) -> bool {
-        self.is_text.get(node(id / 64)) >> (id % 64) & 1 == 1
+    fn key(&self, id: usize) -> Option<KeyRef<'_>> {
+        self.by_id.get(id).and_then(|value| self.key_of(value))
     }
 
-    fn set_text(&mut self, id: usize, is_text: bool) {
-        let (word, bit) = (node(id / 64), 1 << (id % 64));
-        let others = self.is_text.get(word) & !bit;
-        self.is_text.set(word, if is_text { others | bit } else { others });
-    }
-
-    /// Whether no id of a page of the table by id has a key.
-    fn is_gone(&self, page: usize) -> bool {
-        // The integer that looks as if it were forgotten holds no page.
-        let words = page * (PAGE / 64)..(page + 1) * (PAGE / 64);
-        !self.values.has_page(page) && words.into_iter().all(|word| self.is_text.get(node(word)) == u64::MAX)
+    #[inline]
+    fn key_of(&self, value: Value) -> Option<KeyRef<'_>> {
+        match value {
+            Value::Int(number) => Some(KeyRef::Int(number)),
+            Value::Text(start) => {
+                self.text_at(start).and_then(|bytes| std::str::from_utf8(bytes).ok()).map(KeyRef::Text)
+            }
+        }
     }
 
     /// The keys of `ids`, ascending, without those that were forgotten.
     fn named(&self, ids: Range<usize>) -> impl Iterator<Item = (usize, KeyRef<'_>)> {
-        let pages = (ids.start / PAGE..ids.end.div_ceil(PAGE)).filter(|&page| !self.is_gone(page));
-        let ids = pages.flat_map(move |page| (page * PAGE).max(ids.start)..((page + 1) * PAGE).min(ids.end));
-        ids.filter_map(|id| Some((id, self.key(id)?)))
-    }
-
-    #[inline]
-    fn key(&self, id: usize) -> Option<KeyRef<'_>> {
-        if id >= self.ids {
-            return None;
-        }
-        let value = self.values.get(node(id));
-        if !self.is_text(id) {
-            return Some(KeyRef::Int(value.cast_signed()));
-        }
-        self.text_at(value).and_then(|bytes| std::str::from_utf8(bytes).ok()).map(KeyRef::Text)
+        self.by_id.named(ids).filter_map(|(id, value)| Some((id, self.key_of(value)?)))
     }
 
     fn text_at(&self, start: u64) -> Option<&[u8]> {
-        let (length, rest) = self.arena.get(usize::try_from(start).ok()?..)?.split_first_chunk()?;
-        rest.get(..u32::from_le_bytes(*length) as usize)
+        text_in(&self.arena, start)
     }
 
     #[inline]
@@ -140,7 +111,7 @@ impl Inner {
 
     fn find_text(&self, text: &str, hash: u32) -> Option<NodeId> {
         let is_it = |key: &TextKey| {
-            key.hash == hash && self.text_at(self.values.get(key.id)) == Some(text.as_bytes())
+            key.hash == hash && self.text_at(self.by_id.text_start(key.id)) == Some(text.as_bytes())
         };
         self.texts.find(widen_hash(hash), is_it).map(|key| key.id)
     }
@@ -204,19 +175,13 @@ impl Inner {
 
     fn forget(&mut self, id: usize) {
         self.take_out(id);
-        if id >= self.ids {
-            return;
-        }
-        if self.is_text(id) {
-            let value = self.values.get(node(id));
-            let length = self.text_at(value).map_or(0, <[u8]>::len);
-            let Some(start) = usize::try_from(value).ok().filter(|_| value != FORGOTTEN) else { return };
+        let Some(value) = self.by_id.get(id) else { return };
+        if let Value::Text(start) = value {
+            let (start, length) = (start as usize, self.text_at(start).map_or(0, <[u8]>::len));
             self.arena[start..start + size_of::<u32>() + length].fill(0);
             self.forgotten_bytes += size_of::<u32>() + length;
         }
-        self.values.set(node(id), FORGOTTEN);
-        self.set_text(id, true);
-        self.forgotten += 1;
+        self.by_id.forget(id);
         if self.forgotten_bytes > ARENA_MIN.max(self.arena.len() / 2) {
             self.compact_arena();
         }
@@ -224,31 +189,20 @@ impl Inner {
 
     /// Moves the texts to an arena without those that were forgotten.
     fn compact_arena(&mut self) {
-        let mut arena = Vec::with_capacity(self.arena.len() - self.forgotten_bytes);
-        let mut values = std::mem::replace(&mut self.values, NodeTable::new(FORGOTTEN));
-        values.update(|id, value| {
-            let Some(text) = self.text_at(value).filter(|_| self.is_text(id.index())) else { return value };
-            let place = arena.len() as u64;
+        let old = std::mem::take(&mut self.arena);
+        let mut arena = Vec::with_capacity(old.len() - self.forgotten_bytes);
+        self.by_id.move_texts(|start| {
+            let (place, text) = (arena.len() as u64, text_in(&old, start).unwrap_or_default());
             // The length before a text was made from it.
             arena.extend_from_slice(&(text.len() as u32).to_le_bytes());
             arena.extend_from_slice(text);
             place
         });
-        (self.values, self.arena, self.forgotten_bytes) = (values, arena, 0);
-    }
-
-    /// The next id, with its value.
-    fn add(&mut self, value: u64) -> NodeId {
-        assert!(self.ids < NODES_MAX, "the graph can hold no more than {NODES_MAX} nodes");
-        let id = node(self.ids);
-        self.values.set(id, value);
-        self.ids += 1;
-        id
+        (self.arena, self.forgotten_bytes) = (arena, 0);
     }
 
     fn add_int(&mut self, number: i64) -> NodeId {
-        let id = self.add(number.cast_unsigned());
-        self.set_text(id.index(), false);
+        let id = self.by_id.push(Value::Int(number));
         let place = usize::try_from(number).unwrap_or(usize::MAX);
         if place >= self.dense.len() && place / 2 < self.dense_keys.max(DENSE_MIN / 2) {
             self.dense.resize((place + 1).next_power_of_two(), NodeId::NONE);
@@ -265,7 +219,7 @@ impl Inner {
     }
 
     fn add_text(&mut self, text: &str, hash: u32) -> NodeId {
-        let id = self.add(self.arena.len() as u64);
+        let id = self.by_id.push(Value::Text(self.arena.len() as u64));
         let length = u32::try_from(text.len()).unwrap_or(u32::MAX);
         self.arena.extend_from_slice(&length.to_le_bytes());
         self.arena.extend_from_slice(text.as_bytes());
@@ -274,11 +228,10 @@ impl Inner {
     }
 }
 
-/// The id with this number, or a number beside it in a table by id.
-#[allow(clippy::cast_possible_truncation, reason = "checked against NODES_MAX where it was given")]
-#[inline]
-fn node(id: usize) -> NodeId {
-    NodeId(id as u32)
+/// The text that starts there in an arena.
+fn text_in(arena: &[u8], start: u64) -> Option<&[u8]> {
+    let (length, rest) = arena.get(usize::try_from(start).ok()?..)?.split_first_chunk()?;
+    rest.get(..u32::from_le_bytes(*length) as usize)
 }
 
 impl NodeDictionary {
@@ -291,12 +244,9 @@ impl NodeDictionary {
             dense_keys: 0,
             sparse: HashTable::new(),
             texts: HashTable::new(),
-            ids: 0,
-            values: NodeTable::new(FORGOTTEN),
-            is_text: NodeTable::new(u64::MAX),
+            by_id: IdTable::new(),
             arena: Vec::new(),
             forgotten_bytes: 0,
-            forgotten: 0,
         };
         Self { inner: RwLock::new(inner) }
     }
@@ -357,25 +307,14 @@ impl NodeDictionary {
     /// Calls `f` with every `step`th id of `ids` that has a key, ascending.
     pub fn for_each_named(&self, ids: Range<NodeId>, step: usize, mut f: impl FnMut(NodeId)) {
         let inner = self.inner.read();
-        let (mut id, end) = (ids.start.index(), ids.end.index().min(inner.ids));
-        while id < end {
-            let page = id / PAGE;
-            if inner.is_gone(page) {
-                id += ((page + 1) * PAGE - id).next_multiple_of(step);
-                continue;
-            }
-            if inner.key(id).is_some() {
-                f(node(id));
-            }
-            id += step;
-        }
+        inner.by_id.named_by(ids.start.index()..ids.end.index(), step).for_each(|id| f(node(id)));
     }
 
     /// Calls `f` with each id that has a key and the canonical bytes of that, in order of ids: a tag (0 integer,
     /// 1 text) and the integer in little-endian order or the UTF-8 text. Interning waits meanwhile.
     pub fn for_each_bytes(&self, mut f: impl FnMut(NodeId, u8, &[u8])) {
         let inner = self.inner.read();
-        for (id, key) in inner.named(0..inner.ids) {
+        for (id, key) in inner.named(0..inner.by_id.len()) {
             match key {
                 KeyRef::Int(number) => f(node(id), 0, &number.to_le_bytes()),
                 KeyRef::Text(text) => f(node(id), 1, text.as_bytes()),
@@ -386,7 +325,7 @@ impl NodeDictionary {
     /// Number of ids given, those of forgotten keys included; the next new key gets this id.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.inner.read().ids
+        self.inner.read().by_id.len()
     }
 
     /// Whether there never was a key.
@@ -403,8 +342,7 @@ impl NodeDictionary {
             + inner.dense.capacity() * size_of::<NodeId>()
             + inner.sparse.allocation_size()
             + inner.texts.allocation_size()
-            + inner.values.bytes()
-            + inner.is_text.bytes()
+            + inner.by_id.bytes()
             + inner.arena.capacity();
         bytes as u64
     }
@@ -412,8 +350,7 @@ impl NodeDictionary {
 
 impl NodeNames for NodeDictionary {
     fn count(&self) -> usize {
-        let inner = self.inner.read();
-        inner.ids - inner.forgotten
+        self.inner.read().by_id.named_count()
     }
 
     fn has(&self, key: &NodeKey) -> bool {
@@ -631,7 +568,7 @@ mod tests {
         let found = || {
             let inner = dictionary.inner.read();
             let texts = inner.arena.windows(16).filter(|bytes| *bytes == b"a name to forget").count();
-            (texts, inner.values.iter().any(|(_, value)| value == 0x1234_5678_9ABC))
+            (texts, inner.by_id.holds(0x1234_5678_9ABC))
         };
         assert_eq!(found(), (2, true));
         for id in [a, b, a, NodeId(9), NodeId::NONE] {

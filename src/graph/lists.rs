@@ -1,6 +1,7 @@
-//! [`Lists`]: the adjacency lists of a shard, by the number of their node in the shard. They are in pages, as ids of nodes
-//! are never reused: a page in which no node has an edge, or is noted as one without, takes no memory. So where nodes
-//! come and go, those that went cost a pointer per page, and a pass over all lists visits those of pages that are there.
+//! [`Lists`]: the adjacency lists of a shard, by the number of their node in the shard. They are in pages, as ids of
+//! nodes are never reused: a page in which no node has an edge, or is noted as one without, takes no memory. So where
+//! nodes come and go, those that went cost a pointer per page, and a pass over all lists visits those of pages that are
+//! there.
 //!
 //! A page is large beside the pointer to it, so that all pointers are in a CPU's cache and finding a list costs what it
 //! costs in an array; and no larger, because a page stays for a single node that stays.
@@ -13,19 +14,21 @@ const PAGE: usize = 256;
 #[derive(Default)]
 pub(super) struct Lists {
     pages: Vec<Option<Box<Page>>>,
+    /// By page, how many of its lists are not empty; not in the page, whose size is one that allocators have.
+    filled: Vec<u16>,
     /// Pages that are there.
     used: usize,
 }
 
-struct Page {
-    lists: [AdjacencyList; PAGE],
-    /// Lists that are not empty.
-    used: usize,
-}
+/// Aligned, so that no list lies in two cache lines.
+#[repr(align(64))]
+struct Page([AdjacencyList; PAGE]);
+
+const _: () = assert!(size_of::<Page>() == PAGE * size_of::<AdjacencyList>());
 
 impl Page {
     fn new() -> Box<Self> {
-        Box::new(Self { lists: [const { AdjacencyList::Empty }; PAGE], used: 0 })
+        Box::new(Self([const { AdjacencyList::Empty }; PAGE]))
     }
 }
 
@@ -34,31 +37,38 @@ impl Lists {
     #[inline]
     pub fn get(&self, index: usize) -> Option<&AdjacencyList> {
         let page = self.pages.get(index / PAGE)?.as_deref()?;
-        Some(&page.lists[index % PAGE])
+        Some(&page.0[index % PAGE])
     }
 
     /// Changes the list of a node by `f`.
     pub fn change<R>(&mut self, index: usize, f: impl FnOnce(&mut AdjacencyList) -> R) -> R {
         let number = index / PAGE;
         if number >= self.pages.len() {
-            // Room for an eighth more, not for twice as many: pages that went are never needed again.
-            if number >= self.pages.capacity() {
-                self.pages.reserve_exact(number + 1 - self.pages.len() + self.pages.len() / 8);
-            }
-            self.pages.resize_with(number + 1, || None);
+            self.grow_to(number + 1);
         }
-        let slot = &mut self.pages[number];
+        let (slot, filled) = (&mut self.pages[number], &mut self.filled[number]);
         self.used += usize::from(slot.is_none());
-        let page = slot.get_or_insert_with(Page::new);
-        let list = &mut page.lists[index % PAGE];
-        let before = usize::from(!list.is_empty());
+        let list = &mut slot.get_or_insert_with(Page::new).0[index % PAGE];
+        let before = u16::from(!list.is_empty());
         let result = f(list);
-        page.used = page.used - before + usize::from(!list.is_empty());
-        if page.used == 0 {
+        *filled = *filled - before + u16::from(!list.is_empty());
+        if *filled == 0 {
             *slot = None;
             self.used -= 1;
         }
         result
+    }
+
+    /// Makes room for `pages` pages and an eighth more, not for twice as many: pages that went are never needed again.
+    #[cold]
+    fn grow_to(&mut self, pages: usize) {
+        if pages > self.pages.capacity() {
+            let more = pages - self.pages.len() + self.pages.len() / 8;
+            self.pages.reserve_exact(more);
+            self.filled.reserve_exact(more);
+        }
+        self.pages.resize_with(pages, || None);
+        self.filled.resize(pages, 0);
     }
 
     /// One past the highest number of a node that ever had a list, at least.
@@ -82,23 +92,25 @@ impl Lists {
     pub fn iter_from(&self, first: usize) -> impl Iterator<Item = (usize, &AdjacencyList)> {
         let pages = self.pages.iter().enumerate().skip(first / PAGE);
         let pages = pages.filter_map(|(number, page)| Some((number, page.as_deref()?)));
-        let lists = pages.flat_map(|(number, page)| (number * PAGE..).zip(&page.lists));
+        let lists = pages.flat_map(|(number, page)| (number * PAGE..).zip(&page.0));
         lists.filter(move |(index, _)| *index >= first)
     }
 
     /// The lists of pages that are there, ascending.
     pub fn iter(&self) -> impl Iterator<Item = &AdjacencyList> {
-        self.pages.iter().flatten().flat_map(|page| &page.lists)
+        self.pages.iter().flatten().flat_map(|page| &page.0)
     }
 
     /// The same to change: an empty list stays empty, and no other becomes so.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut AdjacencyList> {
-        self.pages.iter_mut().flatten().flat_map(|page| &mut page.lists)
+        self.pages.iter_mut().flatten().flat_map(|page| &mut page.0)
     }
 
     /// Bytes held, without those of directories.
     pub fn bytes(&self) -> usize {
-        self.used * size_of::<Page>() + self.pages.capacity() * size_of::<Option<Box<Page>>>()
+        self.used * size_of::<Page>()
+            + self.pages.capacity() * size_of::<Option<Box<Page>>>()
+            + self.filled.capacity() * size_of::<u16>()
     }
 }
 
@@ -144,6 +156,6 @@ mod tests {
         assert_eq!(pages, [(0..256, true), (256..512, true), (512..600, true)]);
         assert!(lists.pages(4_000).filter(|page| page.1).count() == 8);
         (0..3_000).for_each(|index| set(&mut lists, index, false));
-        assert!(lists.bytes() <= 14 * 8 && lists.visited() == 0 && lists.iter().count() == 0);
+        assert!(lists.bytes() <= 14 * 10 && lists.visited() == 0 && lists.iter().count() == 0);
     }
 }

@@ -241,10 +241,9 @@ impl Shard {
             if out.len() >= BUFFER_BYTES && blocks.is_empty() {
                 return Cursor { list: list + 1, after: None };
             }
-            let first = after.map_or(0, |(time, _)| {
-                // Blocks that begin at the time of the key may hold it, and what follows it.
-                blocks.partition_point(|block| block.start < time).saturating_sub(1)
-            });
+            // Blocks that begin at the time of the key may hold it, and what follows it.
+            let begun = |(time, _)| blocks.partition_point(|block| block.start < time);
+            let first = after.map_or(0, begun).saturating_sub(1);
             for block in &blocks[first..] {
                 loaded += usize::from(!self.slab.holds(block.chunk(&self.slab)));
                 let is_behind = after.is_none_or(|after| block.record(source, 0).key() > after);

@@ -4,8 +4,8 @@
 //! A row gets its place when it is first written: in most streams many nodes occur once and are never updated. Places
 //! come in chunks that never move, so a table that grows with the stream neither holds room for twice its nodes nor
 //! is copied. A row that is cleared gives its place back for the next row: ids of nodes are never reused, places are,
-//! so a stream whose nodes come and go holds the rows of those that are there. As bytes it is a table by node of who has
-//! a row, and these rows one after another.
+//! so a stream whose nodes come and go holds the rows of those that are there. As bytes it is a table by node of whose
+//! rows are not zeros, and these rows one after another.
 //!
 //! A copy of a table shares its chunks until one of both writes a row, and copies only the chunk of that.
 
@@ -127,11 +127,16 @@ impl NodeRows {
             + self.free.capacity() * size_of::<u32>()
     }
 
-    /// Writes the rows.
+    /// Writes the rows that are not zeros.
     pub fn write(&self, out: &mut impl Write) -> Result<()> {
+        let mut there = NodeTable::new(0_u8);
+        for (node, _) in self.places.iter() {
+            let row = self.get(node).unwrap_or_default();
+            there.set(node, u8::from(row.iter().any(|value| value.to_bits() != 0)));
+        }
         tables::write_u64(out, self.dimension as u64)?;
-        tables::write_nodes(out, &self.places, |place| u8::from(place != NOWHERE))?;
-        let mut rows = self.places.iter().filter_map(|(node, _)| self.get(node));
+        tables::write_nodes(out, &there, |there| there)?;
+        let mut rows = there.iter().filter_map(|(node, _)| self.get(node));
         rows.try_for_each(|row| out.write_all(bytemuck::cast_slice(row)))
     }
 
@@ -146,9 +151,7 @@ impl NodeRows {
         let (mut rows, mut row) = (Self::new(dimension), vec![0.0_f32; dimension]);
         for (node, _) in there.iter() {
             input.read_exact(bytemuck::cast_slice_mut(&mut row))?;
-            if row.iter().any(|value| value.to_bits() != 0) {
-                rows.get_mut(node).copy_from_slice(&row);
-            }
+            rows.get_mut(node).copy_from_slice(&row);
         }
         Ok(rows)
     }

@@ -49,8 +49,8 @@ pub(crate) fn read_table<T: Pod>(input: &mut impl Read) -> Result<Vec<T>> {
     Ok(values)
 }
 
-/// Writes what `field` makes of the values of a table by node: how many nodes it has, for each page whether it is there,
-/// and the values of those pages.
+/// Writes what `field` makes of the values of a table by node: how many nodes it has, for each page whether it is
+/// there, and the values of those pages.
 pub(crate) fn write_nodes<T: Copy + PartialEq, F: Pod>(
     out: &mut impl Write,
     table: &NodeTable<T>,

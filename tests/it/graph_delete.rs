@@ -46,13 +46,19 @@ fn ten_thousand_deletions_among_a_million_neighbors_of_a_hub_take_seconds() {
     assert!(begun.elapsed() < Duration::from_secs(5), "10,000 deletions took {:?}", begun.elapsed());
 }
 
-#[test]
-fn nobody_waits_for_a_hub_to_go() {
-    // One shard: everybody needs its lock.
-    let options = GraphOptions { shards: 1, ..GraphOptions::default() };
-    let store = filled(GraphStore::new(options), 2_000_000, |i| (0, 1 + (i * 7 % 300_007) as u32));
+/// What the deletion of a hub took: all of it, the longest that a reader waited, and the longest without a sign of life.
+#[derive(Debug)]
+struct HubGone {
+    took: Duration,
+    reader_waited: Duration,
+    silent: Duration,
+}
+
+/// Deletes the hub, node 0, of a graph with `edges` edges of it, while another thread reads.
+fn delete_a_hub(options: GraphOptions, edges: u64) -> HubGone {
+    let store = filled(GraphStore::new(options), edges, |i| (0, 1 + (i * 7 % 300_007) as u32));
     let (batch, is_over) = (deletion(&store, std::iter::once(0)), AtomicBool::new(false));
-    let (took, longest) = std::thread::scope(|scope| {
+    let gone = std::thread::scope(|scope| {
         let reader = scope.spawn(|| {
             let mut longest = Duration::ZERO;
             while !is_over.load(Ordering::Acquire) {
@@ -64,14 +70,40 @@ fn nobody_waits_for_a_hub_to_go() {
             longest
         });
         let begun = Instant::now();
-        assert_eq!(store.apply(&batch).unwrap().deleted_edges, 2_000_000);
+        let (mut silent, mut last) = (Duration::ZERO, begun);
+        let mut pulse = |_: &[EdgeId]| {
+            silent = silent.max(last.elapsed());
+            last = Instant::now();
+        };
+        let applied = store.apply_reporting_removed(&batch, &mut pulse).unwrap();
+        assert_eq!(applied.deleted_edges, edges);
         is_over.store(true, Ordering::Release);
-        (begun.elapsed(), reader.join().unwrap())
+        HubGone {
+            took: begun.elapsed(),
+            reader_waited: reader.join().unwrap(),
+            silent: silent.max(last.elapsed()),
+        }
     });
-    println!("a hub of 2,000,000 edges: {took:?}, and others waited for {longest:?}");
+    println!("a hub of {edges} edges: {gone:?}");
     assert_eq!((store.stats().edges, store.degree(NodeId(0))), (0, 0));
-    assert!(longest < Duration::from_secs(1), "others waited for {longest:?}");
-    assert!(took < Duration::from_secs(40), "{took:?}");
+    gone
+}
+
+#[test]
+fn nobody_waits_for_a_hub_to_go() {
+    // One shard: everybody needs its lock.
+    let gone = delete_a_hub(GraphOptions { shards: 1, ..GraphOptions::default() }, 2_000_000);
+    assert!(gone.reader_waited < Duration::from_secs(1), "{gone:?}");
+    assert!(gone.silent < Duration::from_secs(5), "{gone:?}");
+    assert!(gone.took < Duration::from_secs(40), "{gone:?}");
+}
+
+#[test]
+#[ignore = "measures, and takes two gigabytes"]
+fn the_heartbeat_goes_on_while_a_hub_of_twenty_million_edges_goes() {
+    let gone = delete_a_hub(GraphOptions::default(), 20_000_000);
+    assert!(gone.reader_waited < Duration::from_secs(1), "{gone:?}");
+    assert!(gone.silent < Duration::from_secs(5), "{gone:?}");
 }
 
 #[test]
@@ -215,23 +247,17 @@ fn a_million_nodes_that_come_and_go_leave_less_than_a_byte_each() {
             assert_eq!(all.names.count(), 0, "round {round}");
             held.push((all.bytes(), all.parts()));
         }
-        let ((first, _), (last, parts)) = (held[0], held[19]);
+        // A hash table needs some rounds to be as large as it ever is.
+        let ((first, begun), (last, parts)) = (held[4], held[19]);
         println!(
-            "50,000 nodes take {alive} bytes; when they went, {first}; after 1,000,000 that went, {last}"
+            "50,000 nodes take {alive} bytes; of 250,000 that went {first} are left, of 1,000,000 {last}"
         );
-        let begun = held[0].1.iter().zip(parts);
+        let begun = begun.iter().zip(parts);
         begun.for_each(|((part, first), (_, last))| println!("{part}: {first}, then {last}"));
-        let per_node = last.saturating_sub(first) as f64 / 950_000.0;
+        let per_node = last.saturating_sub(first) as f64 / 750_000.0;
         assert!(per_node < 1.0, "each of a million nodes that are gone holds {per_node} bytes");
         let saved = all.saved();
         println!("{saved} bytes are saved");
         assert!(saved < 200_000, "{saved} bytes are saved of nodes that are gone");
-        // One in a thousand stays.
-        let before = all.bytes();
-        let nodes = all.create(100_000);
-        let (stay, go): (Vec<NodeId>, Vec<NodeId>) = nodes.iter().partition(|node| node.0 % 1_000 < 2);
-        all.delete(&go);
-        let per_stay = (all.bytes() - before) / stay.len() as u64;
-        println!("one of 500 that stays keeps {per_stay} bytes");
     }
 }

@@ -62,7 +62,7 @@ impl NodeDictionary {
         let malformed = || Error::new(ErrorKind::InvalidData, "a name of a node is cut off or malformed");
         let mut inner = self.inner.write();
         while let Some((&kind, rest)) = bytes.split_first() {
-            if inner.ids >= NODES_MAX {
+            if inner.by_id.len() >= NODES_MAX {
                 return Err(malformed());
             }
             bytes = match kind {
@@ -80,12 +80,9 @@ impl NodeDictionary {
                 }
                 GONE => {
                     let (count, rest) = rest.split_first_chunk().ok_or_else(malformed)?;
-                    let count = u32::from_le_bytes(*count) as usize;
-                    if count > NODES_MAX - inner.ids {
+                    if !inner.by_id.push_forgotten(u32::from_le_bytes(*count) as usize) {
                         return Err(malformed());
                     }
-                    inner.ids += count;
-                    inner.forgotten += count;
                     rest
                 }
                 _ => return Err(malformed()),
