@@ -1,18 +1,21 @@
 //! Floor 0: the words of the stream. An [`Event`] is what a producer sends, an [`EventBatch`] is many
 //! of them with the [`SourceRange`]s they were read from, and an [`EdgeBatch`] is the same with dense
-//! ids, column by column: the shape in which the log stores them and the graph indexes them.
+//! ids, column by column: the shape in which the log stores them and the graph indexes them. A [`NodeTable`] holds a
+//! value per node, on every floor above.
 //!
 //! Knows nothing of bytes, JSON, files or sockets, and imports nothing of ours.
 
 mod batch;
 mod clock;
 mod id;
+mod node_table;
 mod source;
 mod submission;
 
 pub use batch::{EdgeBatch, FeatureColumn, Op};
 pub use clock::{CONFIRMING_EVENTS, ClockRules, PARTITION_IDLE, StreamClock};
 pub use id::{EdgeId, EventTime, NodeId, NodeKey};
+pub use node_table::NodeTable;
 pub use source::{EventBatch, ORIGIN_HISTORY, SourceMark, SourcePosition, SourceRange};
 pub use submission::{
     BodyFormat, Intake, IntakeError, IntakeResponse, NodeNames, PositionLookup, Receipt, RejectedEvent,

@@ -235,6 +235,14 @@ impl FeatureStore {
         self.gather(&[index], out)
     }
 
+    /// The first index from `index` on whose row may have been set: a pass over all rows skips those before it.
+    fn next_begun(&self, index: u64) -> u64 {
+        match &self.rows {
+            Rows::Resident(rows) => rows.next_begun(index),
+            Rows::Tiered(_) => index,
+        }
+    }
+
     /// Bytes of memory held.
     #[must_use]
     pub fn bytes(&self) -> u64 {

@@ -75,6 +75,17 @@ impl ResidentRows {
         self.chunks.write().iter_mut().take(end).for_each(|chunk| *chunk = None);
     }
 
+    /// The first index from `index` on that is in a chunk that is there; `u64::MAX` where none is.
+    pub fn next_begun(&self, index: u64) -> u64 {
+        let (number, chunks) = (self.locate(index).0, self.chunks.read());
+        let skipped = chunks.get(number..).and_then(|rest| rest.iter().position(Option::is_some));
+        match skipped {
+            Some(0) => index,
+            Some(skipped) => ((number + skipped) as u64) << self.chunk_shift,
+            None => u64::MAX,
+        }
+    }
+
     /// Copies rows into `out`, which has room for just them.
     pub fn gather(&self, indices: &[u64], out: &mut [f32]) {
         let chunks = self.chunks.read();
@@ -113,6 +124,11 @@ impl ResidentRows {
         }
         let mut chunks = self.chunks.write();
         if chunks.len() <= chunk {
+            // Room for an eighth more, not for twice as many: chunks that went are never needed again.
+            if chunks.capacity() <= chunk {
+                let room = chunk + 1 - chunks.len() + chunks.len() / 8;
+                chunks.reserve_exact(room);
+            }
             chunks.resize(chunk + 1, None);
         }
         let empty = || Arc::new(RwLock::new(vec![0.0; self.dimension << self.chunk_shift].into()));

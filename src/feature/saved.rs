@@ -25,7 +25,7 @@ impl FeatureStore {
         }
         let at_once = (GATHERED_BYTES / size_of::<f32>() / dimension).clamp(64, 1 << 16) as u64;
         let (mut indices, mut rows, mut bytes) = (Vec::new(), Vec::new(), Vec::new());
-        let mut first = self.first();
+        let mut first = self.next_begun(self.first());
         while first < end {
             indices.clear();
             indices.extend(first..end.min(first + at_once));
@@ -50,7 +50,7 @@ impl FeatureStore {
             if bytes.len() > heads {
                 out(&bytes)?;
             }
-            first += indices.len() as u64;
+            first = self.next_begun(first + indices.len() as u64);
         }
         Ok(())
     }
@@ -115,6 +115,20 @@ mod tests {
                     let is_there = index % 3 > 0 && index < 8_000 && index != 5_000;
                     let expected = if is_there { row(index) } else { vec![0.0; dimension] };
                     assert_eq!(found, expected, "row {index} of {dimension}");
+                }
+                (1_000..6_000).for_each(|index| saved.clear(index));
+                let mut next = Vec::new();
+                let mut keep = |part: &[u8]| {
+                    next.push(part.to_vec());
+                    Ok(())
+                };
+                saved.write_rows(8_000, &mut keep).unwrap();
+                let again = FeatureStore::new(dimension);
+                next.iter().for_each(|part| again.restore_rows(part, 8_000).unwrap());
+                for index in 1_000..8_000 {
+                    again.row_into(index, &mut found).unwrap();
+                    let is_there = index % 3 > 0 && index >= 6_000;
+                    assert_eq!(found, if is_there { row(index) } else { vec![0.0; dimension] }, "{index}");
                 }
                 let cut = &parts[0][..parts[0].len() - 1];
                 assert!(

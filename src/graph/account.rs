@@ -9,7 +9,7 @@ use super::fault::{Entries, Fault};
 use super::list::AdjacencyList;
 use super::spill::{SpillError, SpillStats};
 use super::store::{GraphStore, Shard};
-use crate::event::NodeId;
+use crate::event::{NodeId, NodeTable};
 
 /// What a [`GraphStore`] holds and what it costs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -43,7 +43,7 @@ pub struct GraphBytes {
     pub slack: u64,
     /// Descriptions of blocks, including the spare capacity of directories.
     pub headers: u64,
-    /// Tables: one slot per node, and those of the slabs.
+    /// Tables: one slot per node, in pages that go with their nodes, and those of the slabs.
     pub directories: u64,
     /// Shards and their locks.
     pub locks: u64,
@@ -86,6 +86,13 @@ impl GraphStore {
         stats
     }
 
+    /// Nodes that a pass over all of them visits: not those of pages whose nodes are all without an edge.
+    #[must_use]
+    pub fn visited_nodes(&self) -> u64 {
+        let room: u64 = self.shards.iter().map(|shard| shard.read().lists.visited() as u64).sum();
+        room.min(self.summary.read().nodes)
+    }
+
     /// Statistics of the spill file; `None` without a budget.
     #[must_use]
     pub fn spill_stats(&self) -> Option<SpillStats> {
@@ -106,15 +113,14 @@ impl GraphStore {
     /// # Errors
     /// Edges are on disk and cannot be read.
     pub fn digest(&self, keys: &NodeDictionary) -> Result<u128, SpillError> {
-        let mut hashes = Vec::with_capacity(keys.len());
-        keys.for_each_bytes(|_, tag, bytes| hashes.push(xxh3_128_with_seed(bytes, u64::from(tag))));
-        let unknown = xxh3_128_with_seed(&[], 1);
-        let hash = |node: NodeId| hashes.get(node.index()).copied().unwrap_or(unknown).to_le_bytes();
+        let mut hashes = NodeTable::new(xxh3_128_with_seed(&[], 1));
+        keys.for_each_bytes(|node, tag, bytes| hashes.set(node, xxh3_128_with_seed(bytes, u64::from(tag))));
+        let hash = |node: NodeId| hashes.get(node).to_le_bytes();
         let mut sum = 0_u128;
         for (index, shard) in self.shards.iter().enumerate() {
             let (shard, fault) = (shard.read(), Fault::default());
             let entries = Entries::new(&shard.slab, &fault);
-            for (local, list) in shard.lists.iter().enumerate() {
+            for (local, list) in shard.lists.iter_from(0) {
                 let src = hash(self.map.node(index, local));
                 for record in list.records(entries).filter(|record| !record.is_incoming()) {
                     let mut bytes = [0_u8; 40];
@@ -166,8 +172,7 @@ impl ListCounts {
 impl Shard {
     /// Bytes of all but the chunks.
     fn table_bytes(&self) -> u64 {
-        let lists = self.lists.capacity() * size_of::<AdjacencyList>();
-        self.counts.directory_bytes + lists as u64 + self.slab.table_bytes() as u64
+        self.counts.directory_bytes + self.lists.bytes() as u64 + self.slab.table_bytes() as u64
     }
 
     fn add_to(&self, stats: &mut GraphStats) {
@@ -175,7 +180,7 @@ impl Shard {
         let inline = inline * size_of::<TemporalBlock>() as u64;
         let (resident, away, tables) = self.slab.bytes();
         let live = entries * size_of::<Entry>() as u64;
-        let lists = (self.lists.capacity() * size_of::<AdjacencyList>()) as u64;
+        let lists = self.lists.bytes() as u64;
         stats.directed_entries += entries;
         stats.blocks += blocks;
         stats.bytes.entries += live;
@@ -198,7 +203,7 @@ mod tests {
         for (index, shard) in store.shards.iter().enumerate() {
             let shard = shard.read();
             let mut walked = ListCounts::default();
-            for list in &shard.lists {
+            for list in shard.lists.iter() {
                 walked.replace(ListCounts::default(), ListCounts::of(list));
             }
             assert_eq!(shard.counts, walked, "shard {index}");

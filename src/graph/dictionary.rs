@@ -10,16 +10,20 @@
 //!
 //! A forgotten key is overwritten everywhere, and its id refers to nothing from then on: ids are never reused. If the
 //! same key arrives again, it is the key of a new node. The bytes of forgotten texts are given back once they are half
-//! of all, so of a node that is gone, eight bytes and a bit are left.
+//! of all, and the tables by id are in pages that go when all their keys are forgotten, so where nodes come and go, a
+//! pointer per page is left of them.
 //!
 //! Knows nothing of edges.
 
 mod saved;
+mod table;
 
 use std::hash::{BuildHasher, RandomState};
+use std::ops::Range;
 
 use hashbrown::HashTable;
 use parking_lot::RwLock;
+use table::{IdTable, Value, node};
 
 use super::key::{KeyRef, SparseKey, TextKey, halves, hash_halves, hash_text, widen_hash};
 use crate::event::{NodeId, NodeKey, NodeNames};
@@ -30,9 +34,6 @@ pub const NODES_MAX: usize = 1 << 31;
 
 /// Length of the table by key that is worth having for any number of keys.
 const DENSE_MIN: usize = 64;
-
-/// In place of a text's position, for an id whose key was forgotten.
-const FORGOTTEN: u64 = u64::MAX;
 
 /// Bytes of forgotten texts that are worth moving the others for.
 const ARENA_MIN: usize = 1 << 16;
@@ -54,35 +55,36 @@ struct Inner {
     /// The other integers.
     sparse: HashTable<SparseKey>,
     texts: HashTable<TextKey>,
-    /// Per id: the integer, or where the text starts in `arena`.
-    values: Vec<u64>,
-    /// Per id, one bit: whether the key is a text.
-    is_text: Vec<u64>,
+    by_id: IdTable,
     /// Texts, each as its length in four bytes and its UTF-8 bytes.
     arena: Vec<u8>,
     /// Bytes of it that belong to forgotten texts.
     forgotten_bytes: usize,
-    /// Ids whose keys were forgotten.
-    forgotten: usize,
 }
 
 impl Inner {
-    fn is_text(&self, id: usize) -> bool {
-        self.is_text[id / 64] >> (id % 64) & 1 == 1
+    #[inline]
+    fn key(&self, id: usize) -> Option<KeyRef<'_>> {
+        self.by_id.get(id).and_then(|value| self.key_of(value))
     }
 
     #[inline]
-    fn key(&self, id: usize) -> Option<KeyRef<'_>> {
-        let value = *self.values.get(id)?;
-        if !self.is_text(id) {
-            return Some(KeyRef::Int(value.cast_signed()));
+    fn key_of(&self, value: Value) -> Option<KeyRef<'_>> {
+        match value {
+            Value::Int(number) => Some(KeyRef::Int(number)),
+            Value::Text(start) => {
+                self.text_at(start).and_then(|bytes| std::str::from_utf8(bytes).ok()).map(KeyRef::Text)
+            }
         }
-        self.text_at(value).and_then(|bytes| std::str::from_utf8(bytes).ok()).map(KeyRef::Text)
+    }
+
+    /// The keys of `ids`, ascending, without those that were forgotten.
+    fn named(&self, ids: Range<usize>) -> impl Iterator<Item = (usize, KeyRef<'_>)> {
+        self.by_id.named(ids).filter_map(|(id, value)| Some((id, self.key_of(value)?)))
     }
 
     fn text_at(&self, start: u64) -> Option<&[u8]> {
-        let (length, rest) = self.arena.get(usize::try_from(start).ok()?..)?.split_first_chunk()?;
-        rest.get(..u32::from_le_bytes(*length) as usize)
+        text_in(&self.arena, start)
     }
 
     #[inline]
@@ -109,7 +111,7 @@ impl Inner {
 
     fn find_text(&self, text: &str, hash: u32) -> Option<NodeId> {
         let is_it = |key: &TextKey| {
-            key.hash == hash && self.text_at(self.values[key.id.index()]) == Some(text.as_bytes())
+            key.hash == hash && self.text_at(self.by_id.text_start(key.id)) == Some(text.as_bytes())
         };
         self.texts.find(widen_hash(hash), is_it).map(|key| key.id)
     }
@@ -173,16 +175,13 @@ impl Inner {
 
     fn forget(&mut self, id: usize) {
         self.take_out(id);
-        let Some(&value) = self.values.get(id) else { return };
-        if self.is_text(id) {
-            let length = self.text_at(value).map_or(0, <[u8]>::len);
-            let Some(start) = usize::try_from(value).ok().filter(|_| value != FORGOTTEN) else { return };
+        let Some(value) = self.by_id.get(id) else { return };
+        if let Value::Text(start) = value {
+            let (start, length) = (start as usize, self.text_at(start).map_or(0, <[u8]>::len));
             self.arena[start..start + size_of::<u32>() + length].fill(0);
             self.forgotten_bytes += size_of::<u32>() + length;
         }
-        self.values[id] = FORGOTTEN;
-        self.is_text[id / 64] |= 1 << (id % 64);
-        self.forgotten += 1;
+        self.by_id.forget(id);
         if self.forgotten_bytes > ARENA_MIN.max(self.arena.len() / 2) {
             self.compact_arena();
         }
@@ -190,33 +189,20 @@ impl Inner {
 
     /// Moves the texts to an arena without those that were forgotten.
     fn compact_arena(&mut self) {
-        let mut arena = Vec::with_capacity(self.arena.len() - self.forgotten_bytes);
-        for id in 0..self.values.len() {
-            let (value, place) = (self.values[id], arena.len() as u64);
-            if let Some(text) = self.text_at(value).filter(|_| self.is_text(id)) {
-                // The length before a text was made from it.
-                arena.extend_from_slice(&(text.len() as u32).to_le_bytes());
-                arena.extend_from_slice(text);
-                self.values[id] = place;
-            }
-        }
+        let old = std::mem::take(&mut self.arena);
+        let mut arena = Vec::with_capacity(old.len() - self.forgotten_bytes);
+        self.by_id.move_texts(|start| {
+            let (place, text) = (arena.len() as u64, text_in(&old, start).unwrap_or_default());
+            // The length before a text was made from it.
+            arena.extend_from_slice(&(text.len() as u32).to_le_bytes());
+            arena.extend_from_slice(text);
+            place
+        });
         (self.arena, self.forgotten_bytes) = (arena, 0);
     }
 
-    /// The next id, with its value.
-    fn add(&mut self, value: u64) -> NodeId {
-        let id = self.values.len();
-        assert!(id < NODES_MAX, "the graph can hold no more than {NODES_MAX} nodes");
-        if id.is_multiple_of(64) {
-            self.is_text.push(0);
-        }
-        self.values.push(value);
-        #[allow(clippy::cast_possible_truncation, reason = "checked against NODES_MAX")]
-        NodeId(id as u32)
-    }
-
     fn add_int(&mut self, number: i64) -> NodeId {
-        let id = self.add(number.cast_unsigned());
+        let id = self.by_id.push(Value::Int(number));
         let place = usize::try_from(number).unwrap_or(usize::MAX);
         if place >= self.dense.len() && place / 2 < self.dense_keys.max(DENSE_MIN / 2) {
             self.dense.resize((place + 1).next_power_of_two(), NodeId::NONE);
@@ -233,14 +219,19 @@ impl Inner {
     }
 
     fn add_text(&mut self, text: &str, hash: u32) -> NodeId {
-        let id = self.add(self.arena.len() as u64);
-        self.is_text[id.index() / 64] |= 1 << (id.index() % 64);
+        let id = self.by_id.push(Value::Text(self.arena.len() as u64));
         let length = u32::try_from(text.len()).unwrap_or(u32::MAX);
         self.arena.extend_from_slice(&length.to_le_bytes());
         self.arena.extend_from_slice(text.as_bytes());
         self.texts.insert_unique(widen_hash(hash), TextKey { hash, id }, |key| widen_hash(key.hash));
         id
     }
+}
+
+/// The text that starts there in an arena.
+fn text_in(arena: &[u8], start: u64) -> Option<&[u8]> {
+    let (length, rest) = arena.get(usize::try_from(start).ok()?..)?.split_first_chunk()?;
+    rest.get(..u32::from_le_bytes(*length) as usize)
 }
 
 impl NodeDictionary {
@@ -253,11 +244,9 @@ impl NodeDictionary {
             dense_keys: 0,
             sparse: HashTable::new(),
             texts: HashTable::new(),
-            values: Vec::new(),
-            is_text: Vec::new(),
+            by_id: IdTable::new(),
             arena: Vec::new(),
             forgotten_bytes: 0,
-            forgotten: 0,
         };
         Self { inner: RwLock::new(inner) }
     }
@@ -315,16 +304,20 @@ impl NodeDictionary {
         self.inner.read().key(id.index()).is_some()
     }
 
-    /// Calls `f` with each id and the canonical bytes of its key, in order of ids: a tag (0 integer,
-    /// 1 text, 2 forgotten) and the integer in little-endian order, the UTF-8 text, or nothing. Interning waits
-    /// meanwhile.
+    /// Calls `f` with every `step`th id of `ids` that has a key, ascending.
+    pub fn for_each_named(&self, ids: Range<NodeId>, step: usize, mut f: impl FnMut(NodeId)) {
+        let inner = self.inner.read();
+        inner.by_id.named_by(ids.start.index()..ids.end.index(), step).for_each(|id| f(node(id)));
+    }
+
+    /// Calls `f` with each id that has a key and the canonical bytes of that, in order of ids: a tag (0 integer,
+    /// 1 text) and the integer in little-endian order or the UTF-8 text. Interning waits meanwhile.
     pub fn for_each_bytes(&self, mut f: impl FnMut(NodeId, u8, &[u8])) {
         let inner = self.inner.read();
-        for (index, id) in (0..inner.values.len()).zip(0_u32..) {
-            match inner.key(index) {
-                Some(KeyRef::Int(number)) => f(NodeId(id), 0, &number.to_le_bytes()),
-                Some(KeyRef::Text(text)) => f(NodeId(id), 1, text.as_bytes()),
-                None => f(NodeId(id), 2, &[]),
+        for (id, key) in inner.named(0..inner.by_id.len()) {
+            match key {
+                KeyRef::Int(number) => f(node(id), 0, &number.to_le_bytes()),
+                KeyRef::Text(text) => f(node(id), 1, text.as_bytes()),
             }
         }
     }
@@ -332,7 +325,7 @@ impl NodeDictionary {
     /// Number of ids given, those of forgotten keys included; the next new key gets this id.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.inner.read().values.len()
+        self.inner.read().by_id.len()
     }
 
     /// Whether there never was a key.
@@ -349,8 +342,7 @@ impl NodeDictionary {
             + inner.dense.capacity() * size_of::<NodeId>()
             + inner.sparse.allocation_size()
             + inner.texts.allocation_size()
-            + inner.values.capacity() * size_of::<u64>()
-            + inner.is_text.capacity() * size_of::<u64>()
+            + inner.by_id.bytes()
             + inner.arena.capacity();
         bytes as u64
     }
@@ -358,8 +350,7 @@ impl NodeDictionary {
 
 impl NodeNames for NodeDictionary {
     fn count(&self) -> usize {
-        let inner = self.inner.read();
-        inner.values.len() - inner.forgotten
+        self.inner.read().by_id.named_count()
     }
 
     fn has(&self, key: &NodeKey) -> bool {
@@ -383,7 +374,7 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
     #[test]
-    fn names_that_come_and_go_leave_eight_bytes() {
+    fn names_that_come_and_go_leave_nothing() {
         let dictionary = NodeDictionary::new();
         let name = |i: u32| NodeKey::from_text(&format!("a node with a name of some length: {i}"));
         for i in 0..200_000 {
@@ -391,8 +382,7 @@ mod tests {
             dictionary.forget(NodeId(i.wrapping_sub(1_000)));
         }
         assert_eq!((dictionary.count(), dictionary.len()), (1_000, 200_000));
-        // Capacity of the table by id doubles.
-        assert!(dictionary.bytes() < 2 * 200_000 * 9 + 400_000, "{}", dictionary.bytes());
+        assert!(dictionary.bytes() < 300_000, "{}", dictionary.bytes());
         for i in 199_000..200_000 {
             assert_eq!(dictionary.lookup(&name(i)), Some(NodeId(i)));
             assert_eq!(dictionary.key(NodeId(i)), Some(name(i)));
@@ -553,9 +543,15 @@ mod tests {
                 prop_assert_eq!(dictionary.lookup(key), Some(NodeId(id)));
             }
             let mut seen = Vec::new();
-            dictionary.for_each_bytes(|id, tag, _| seen.push((id.0, tag != 2)));
-            let expected: Vec<_> = (0..).zip(keys.iter().map(Option::is_some)).collect();
-            prop_assert_eq!(seen, expected);
+            dictionary.for_each_bytes(|id, _, _| seen.push(id.0));
+            let named: Vec<u32> = (0..).zip(&keys).filter(|(_, key)| key.is_some()).map(|(id, _)| id).collect();
+            prop_assert_eq!(&seen, &named);
+            for (step, first) in [(1, 0), (1, 300), (16, 3), (700, 0)] {
+                let mut seen = Vec::new();
+                dictionary.for_each_named(NodeId(first)..NodeId(u32::MAX), step, |id| seen.push(id.0));
+                let expected = named.iter().copied().filter(|id| *id >= first && (id - first) % step as u32 == 0);
+                prop_assert_eq!(seen, expected.collect::<Vec<_>>());
+            }
             let inner = dictionary.inner.read();
             let held = inner.dense.iter().filter(|id| **id != NodeId::NONE).count();
             prop_assert_eq!((held, held + inner.sparse.len() + inner.texts.len()), (inner.dense_keys, ids.len()));
@@ -572,7 +568,7 @@ mod tests {
         let found = || {
             let inner = dictionary.inner.read();
             let texts = inner.arena.windows(16).filter(|bytes| *bytes == b"a name to forget").count();
-            (texts, inner.values.contains(&0x1234_5678_9ABC))
+            (texts, inner.by_id.holds(0x1234_5678_9ABC))
         };
         assert_eq!(found(), (2, true));
         for id in [a, b, a, NodeId(9), NodeId::NONE] {

@@ -27,20 +27,34 @@ impl GraphStore {
     }
 
     /// Notes the nodes of one shard that have a name and no edge, as of the stream's time `now`, and adds those to
-    /// `over` that had none for too long by then. Visits every node of the shard. To be called by the thread that
+    /// `over` that had none for too long by then. Visits the nodes of the shard. To be called by the thread that
     /// applies batches.
     pub fn note_idle(&self, part: usize, now: EventTime, names: &NodeDictionary, over: &mut Vec<NodeId>) {
         let (Some(age), Some(lock)) = (self.node_retention, self.shards.get(part)) else { return };
         let (known, mut new) = (names.len(), Vec::new());
         let shard = lock.read();
-        let nodes = (0..).map(|index| (index, self.map.node(part, index)));
-        for (index, node) in nodes.take_while(|(_, node)| node.index() < known) {
-            match shard.lists.get(index) {
-                None | Some(AdjacencyList::Empty) if names.is_named(node) => new.push(index),
-                // The stream's clock was set back.
-                Some(AdjacencyList::Idle(since)) if *since > now.0 => new.push(index),
-                Some(AdjacencyList::Idle(since)) if since.saturating_add(age) < now.0 => over.push(node),
-                _ => {}
+        let end = self.map.nodes_below(known, part);
+        for (indexes, is_there) in shard.lists.pages(end) {
+            if !is_there {
+                // Nobody has a list there, and nearly always nobody is left.
+                let nodes = [indexes.start, indexes.end].map(|index| self.map.node(part, index));
+                names.for_each_named(nodes[0]..nodes[1], self.shards.len(), |node| {
+                    new.push(self.map.locate(node).1);
+                });
+                continue;
+            }
+            for index in indexes {
+                match shard.lists.get(index) {
+                    None | Some(AdjacencyList::Empty) if names.is_named(self.map.node(part, index)) => {
+                        new.push(index);
+                    }
+                    // The stream's clock was set back.
+                    Some(AdjacencyList::Idle(since)) if *since > now.0 => new.push(index),
+                    Some(AdjacencyList::Idle(since)) if since.saturating_add(age) < now.0 => {
+                        over.push(self.map.node(part, index));
+                    }
+                    _ => {}
+                }
             }
         }
         drop(shard);
@@ -79,14 +93,6 @@ impl Shard {
                 *list = AdjacencyList::Idle(since);
             }
         });
-    }
-
-    /// Since when the node `index` is without an edge, if that is noted.
-    pub(super) fn idle_since(&self, index: usize) -> Option<i64> {
-        match self.lists.get(index) {
-            Some(AdjacencyList::Idle(since)) => Some(*since),
-            _ => None,
-        }
     }
 }
 

@@ -49,6 +49,11 @@ impl AdjacencyList {
         }
     }
 
+    /// Whether it holds neither edges nor a note.
+    pub fn is_empty(&self) -> bool {
+        matches!(self, Self::Empty)
+    }
+
     /// The blocks, to move; their order and bounds stay.
     pub fn blocks_mut(&mut self) -> &mut [TemporalBlock] {
         match self {

@@ -48,6 +48,11 @@ impl ShardMap {
         (node.index() & ((1 << self.bits) - 1), node.index() >> self.bits)
     }
 
+    /// How many nodes of `shard` there are among the first `nodes`.
+    pub fn nodes_below(self, nodes: usize, shard: usize) -> usize {
+        nodes.saturating_sub(shard).div_ceil(1 << self.bits)
+    }
+
     /// The node with `index` in `shard`.
     #[allow(clippy::cast_possible_truncation, reason = "the inverse of `locate`")]
     pub fn node(self, shard: usize, index: usize) -> NodeId {
@@ -217,6 +222,8 @@ mod tests {
                 let (shard, index) = map.locate(node);
                 assert!(shard < map.shards());
                 assert_eq!(map.node(shard, index), node);
+                let below = [node.index(), node.index() + 1].map(|nodes| map.nodes_below(nodes, shard));
+                assert_eq!(below, [index, index + 1]);
             }
         }
     }

@@ -278,7 +278,7 @@ impl Shard {
     /// The blocks that are known to hold nothing at `time` or later, and the lists of which every block begins before.
     fn begun_blocks(&self, time: i64) -> (Vec<Old>, Vec<End>) {
         let (mut old, mut ends) = (Vec::new(), Vec::new());
-        for (index, list) in self.lists.iter().enumerate() {
+        for (index, list) in self.lists.iter_from(0) {
             let blocks = list.blocks();
             let begun = blocks.partition_point(|block| block.start < time);
             // Every block but the last of those that begin before `time` ends before the last begins.
@@ -299,7 +299,8 @@ impl Shard {
         let fault = Fault::default();
         let entries = Entries::new(&self.slab, &fault);
         for &End { index, .. } in ends.iter().copied().flatten() {
-            if self.lists[index].last(entries).is_some_and(|last| last.time < time) {
+            let last = self.lists.get(index).and_then(|list| list.last(entries));
+            if last.is_some_and(|last| last.time < time) {
                 old.push(Old { index, blocks: 1 });
             }
         }

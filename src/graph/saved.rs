@@ -122,7 +122,7 @@ impl GraphStore {
     ) -> io::Result<()> {
         let Some(lock) = self.shards.get(shard) else { return Ok(()) };
         // Lists that are begun from now on have later edges only.
-        let lists = lock.read().lists.len();
+        let lists = lock.read().lists.end();
         let (mut cursor, mut buffer) = (Cursor::default(), Vec::with_capacity(BUFFER_BYTES));
         while cursor.list < lists {
             buffer.clear();
@@ -229,20 +229,21 @@ impl Shard {
         out: &mut Vec<u8>,
     ) -> Cursor {
         let source = Entries::new(&self.slab, fault);
-        let (mut after, mut loaded) = (from.after, 0);
-        for list in from.list..lists {
-            if let Some(start) = self.idle_since(list) {
+        let mut loaded = 0;
+        for (list, held) in self.lists.iter_from(from.list).take_while(|(list, _)| *list < lists) {
+            // The list may be gone at which the writing stopped.
+            let after = from.after.filter(|_| list == from.list);
+            if let AdjacencyList::Idle(start) = *held {
                 let head = Head { start, node: name(list).0, form: IDLE, ..Head::zeroed() };
                 out.extend_from_slice(bytemuck::bytes_of(&head));
             }
-            if out.len() >= BUFFER_BYTES && self.blocks(list).is_empty() {
+            let blocks = held.blocks();
+            if out.len() >= BUFFER_BYTES && blocks.is_empty() {
                 return Cursor { list: list + 1, after: None };
             }
-            let blocks = self.blocks(list);
-            let first = after.map_or(0, |(time, _)| {
-                // Blocks that begin at the time of the key may hold it, and what follows it.
-                blocks.partition_point(|block| block.start < time).saturating_sub(1)
-            });
+            // Blocks that begin at the time of the key may hold it, and what follows it.
+            let begun = |(time, _)| blocks.partition_point(|block| block.start < time);
+            let first = after.map_or(0, begun).saturating_sub(1);
             for block in &blocks[first..] {
                 loaded += usize::from(!self.slab.holds(block.chunk(&self.slab)));
                 let is_behind = after.is_none_or(|after| block.record(source, 0).key() > after);
@@ -259,7 +260,6 @@ impl Shard {
                     return Cursor { list, after: Some(after.map_or(last, |after| after.max(last))) };
                 }
             }
-            after = None;
         }
         Cursor { list: lists, after: None }
     }

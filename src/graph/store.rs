@@ -22,6 +22,7 @@ use super::entry::Record;
 use super::evict::Hand;
 use super::fault::{Entries, Fault};
 use super::list::{AdjacencyList, page_entries};
+use super::lists::Lists;
 use super::plan::{BatchPlan, ShardMap};
 use super::retain::Retention;
 use super::slab::{Slab, chunk_entries};
@@ -65,7 +66,7 @@ pub struct GraphStore {
 
 /// The lists of the nodes of one shard.
 pub(super) struct Shard {
-    pub lists: Vec<AdjacencyList>,
+    pub lists: Lists,
     pub slab: Slab,
     /// Over all lists.
     pub counts: ListCounts,
@@ -124,23 +125,18 @@ impl Shard {
     }
 
     fn new(page: usize, spill: Option<Arc<Spill>>) -> Self {
-        Self { lists: Vec::new(), slab: Slab::new(page, spill), counts: ListCounts::default() }
+        Self { lists: Lists::default(), slab: Slab::new(page, spill), counts: ListCounts::default() }
     }
 
     /// Changes the list of a node by `f`, and the counts with it.
     pub fn change<R>(&mut self, index: usize, f: impl FnOnce(&mut AdjacencyList, &mut Slab) -> R) -> R {
-        if index >= self.lists.len() {
-            // Grown by an eighth: an empty slot costs as much as three entries.
-            if index >= self.lists.capacity() {
-                self.lists.reserve_exact(index - self.lists.len() + 1 + self.lists.len() / 8);
-            }
-            self.lists.resize_with(index + 1, AdjacencyList::default);
-        }
-        let list = &mut self.lists[index];
-        let before = ListCounts::of(list);
-        let result = f(list, &mut self.slab);
-        self.counts.replace(before, ListCounts::of(list));
-        result
+        let Self { lists, slab, counts } = self;
+        lists.change(index, |list| {
+            let before = ListCounts::of(list);
+            let result = f(list, slab);
+            counts.replace(before, ListCounts::of(list));
+            result
+        })
     }
 }
 

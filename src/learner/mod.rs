@@ -189,8 +189,7 @@ impl Learner {
         }
         let kept = learner.feed.clock().bounds();
         learner.shared.progress.set_kept(kept);
-        let known = u32::try_from(learner.trainer.state().nodes()).unwrap_or(u32::MAX);
-        let nodes: Vec<NodeId> = (0..known).map(NodeId).collect();
+        let nodes = learner.trainer.state().known();
         learner.on_gpu(|learner| learner.publish_rows(kept, &nodes))?;
         learner.publish_pairs();
         learner.on_gpu(Self::publish_weights)?;

@@ -50,7 +50,7 @@ impl Learner {
         // A stream that turns out to have begun at another time has other readings in every row.
         let began = states.origin().zip(walks.origin());
         if began.is_some_and(|(known, origin)| known != origin) {
-            let nodes: Vec<NodeId> = (0..self.trainer.state().nodes() as u32).map(NodeId).collect();
+            let nodes = self.trainer.state().known();
             let kept = self.shared.progress.kept();
             self.on_gpu(|learner| learner.publish_rows(kept, &nodes))?;
         }

@@ -14,12 +14,14 @@
 //! Where messages are averaged, what waits is wider than s_v (see `tgn::aggregator`), and beside it stand its
 //! [`Part`]s: whom each of the messages was from, and the type of its edge.
 
+use std::io::{Read, Result, Write};
+
 use hashbrown::HashMap;
 
-use super::node_table::NodeTable;
 use super::rows::NodeRows;
 use super::senders::Senders;
-use crate::event::{EdgeId, EventTime, NodeId};
+use super::tables;
+use crate::event::{EdgeId, EventTime, NodeId, NodeTable};
 
 /// The raw message that waits for a node.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -64,15 +66,15 @@ impl Mailbox {
     /// An empty mailbox for messages of `dimension` values.
     #[must_use]
     pub fn new(dimension: usize) -> Self {
-        Self::over(NodeRows::new(dimension), &[], &[], &[])
-    }
-
-    fn over(messages: NodeRows, edges: &[EdgeId], times: &[EventTime], others: &[NodeId]) -> Self {
-        let zeros = vec![0.0; messages.dimension()].into();
-        let senders = Senders::of(others);
-        let edges = NodeTable::of(Self::EMPTY, edges);
-        let (times, others) = (NodeTable::of(EventTime(0), times), NodeTable::of(NodeId::NONE, others));
-        Self { messages, edges, times, zeros, others, senders, parts: HashMap::new() }
+        Self {
+            messages: NodeRows::new(dimension),
+            edges: NodeTable::new(Self::EMPTY),
+            times: NodeTable::new(EventTime(0)),
+            zeros: vec![0.0; dimension].into(),
+            others: NodeTable::new(NodeId::NONE),
+            senders: Senders::default(),
+            parts: HashMap::new(),
+        }
     }
 
     /// Values kept per message.
@@ -184,9 +186,36 @@ impl Mailbox {
             + self.parts.values().map(|parts| parts.capacity() * size_of::<Part>()).sum::<usize>()
     }
 
+    /// The nodes for which a message waits, ascending.
+    pub fn nodes(&self) -> impl Iterator<Item = NodeId> {
+        self.edges.iter().map(|(node, _)| node)
+    }
+
+    pub(super) fn save(&self, out: &mut impl Write) -> Result<()> {
+        self.messages.write(out)?;
+        tables::write_nodes(out, &self.edges, |edge| edge)?;
+        tables::write_nodes(out, &self.times, |time| time)?;
+        tables::write_nodes(out, &self.others, |other| other)?;
+        self.part_tables().iter().try_for_each(|table| tables::write_table(out, table))
+    }
+
+    /// Reads messages of `dimension` values; `None` if the tables of parts do not match.
+    pub(super) fn load(dimension: usize, input: &mut impl Read) -> Result<Option<Self>> {
+        let mut mailbox = Self { messages: NodeRows::read(dimension, input)?, ..Self::new(dimension) };
+        mailbox.edges = tables::read_nodes(input, Self::EMPTY)?;
+        mailbox.times = tables::read_nodes(input, EventTime(0))?;
+        mailbox.others = tables::read_nodes(input, NodeId::NONE)?;
+        mailbox.others.iter().for_each(|(node, other)| mailbox.senders.set(node, other));
+        let mut parts = <[Vec<u32>; 4]>::default();
+        for table in &mut parts {
+            *table = tables::read_table(input)?;
+        }
+        Ok(mailbox.with_parts(parts))
+    }
+
     /// The parts of all means: nodes ascending, how many parts each has, and of one after another the other end and the
     /// type.
-    pub(super) fn part_tables(&self) -> [Vec<u32>; 4] {
+    fn part_tables(&self) -> [Vec<u32>; 4] {
         let mut nodes: Vec<_> = self.parts.iter().collect();
         nodes.sort_unstable_by_key(|(node, _)| **node);
         let parts = || nodes.iter().flat_map(|(_, parts)| parts.iter());
@@ -200,7 +229,7 @@ impl Mailbox {
     }
 
     /// The same mailbox with these parts; `None` if the tables do not match.
-    pub(super) fn with_parts(mut self, [nodes, counts, others, kinds]: [Vec<u32>; 4]) -> Option<Self> {
+    fn with_parts(mut self, [nodes, counts, others, kinds]: [Vec<u32>; 4]) -> Option<Self> {
         let total: u64 = counts.iter().map(|&count| u64::from(count)).sum();
         if counts.len() != nodes.len() || others.len() != kinds.len() || total != others.len() as u64 {
             return None;
@@ -212,29 +241,6 @@ impl Mailbox {
         }
         Some(self)
     }
-
-    /// The tables as they are: all messages, all edges, all times, all other ends.
-    pub(super) fn tables(&self) -> (&NodeRows, Vec<EdgeId>, Vec<EventTime>, Vec<NodeId>) {
-        let len = self.len();
-        let fill = |node: usize| NodeId(node as u32);
-        (
-            &self.messages,
-            self.edges.to_vec(),
-            (0..len).map(|node| self.times.get(fill(node))).collect(),
-            (0..len).map(|node| self.others.get(fill(node))).collect(),
-        )
-    }
-
-    /// A mailbox from tables of matching lengths; `None` if they do not match.
-    pub(super) fn from_tables(
-        messages: NodeRows,
-        edges: &[EdgeId],
-        times: &[EventTime],
-        others: &[NodeId],
-    ) -> Option<Self> {
-        let matches = [times.len(), others.len(), messages.len()].iter().all(|&len| len == edges.len());
-        matches.then(|| Self::over(messages, edges, times, others))
-    }
 }
 
 /// Equal messages are equal, in whatever order the indexes about them were built.
@@ -242,8 +248,8 @@ impl PartialEq for Mailbox {
     fn eq(&self, other: &Self) -> bool {
         self.messages == other.messages
             && self.edges == other.edges
-            && self.tables().2 == other.tables().2
-            && self.tables().3 == other.tables().3
+            && self.times.has_values_of(&other.times)
+            && self.others.has_values_of(&other.others)
             && self.parts == other.parts
     }
 }
@@ -273,7 +279,7 @@ mod tests {
         assert_eq!(mailbox.forget_from(&[NodeId(7), NodeId(9)]), [1, 3, 5].map(NodeId));
         let pending: Vec<u32> = (0..9).filter(|&node| mailbox.is_pending(NodeId(node))).collect();
         assert_eq!(pending, [2, 7]);
-        let values: f32 = (0..8).filter_map(|node| mailbox.tables().0.get(NodeId(node))).flatten().sum();
+        let values: f32 = (0..8).filter_map(|node| mailbox.messages.get(NodeId(node))).flatten().sum();
         assert_eq!(values, 2.0, "their rows are gone");
         assert_eq!(mailbox.forget_from(&[NodeId(7), NodeId(9)]), []);
     }

@@ -3,9 +3,11 @@
 //! Rows live in one growing table indexed by [`NodeId`]; a node beyond its end has the zero row and was
 //! never updated, so new nodes need no registration. Knows nothing of messages or weights.
 
-use super::node_table::NodeTable;
+use std::io::{Read, Result, Write};
+
 use super::rows::NodeRows;
-use crate::event::{EventTime, NodeId};
+use super::tables;
+use crate::event::{EventTime, NodeId, NodeTable};
 
 /// Memory rows s_i and their last update times tau_i.
 #[derive(Clone, Debug, PartialEq)]
@@ -89,16 +91,19 @@ impl NodeMemory {
         self.rows.bytes() + self.updated.bytes()
     }
 
-    /// The tables as they are: all rows, and all update times.
-    pub(super) fn tables(&self) -> (&NodeRows, Vec<EventTime>) {
-        (&self.rows, self.updated.to_vec())
+    /// The nodes that were updated, ascending.
+    pub fn nodes(&self) -> impl Iterator<Item = NodeId> {
+        self.updated.iter().map(|(node, _)| node)
     }
 
-    /// Memory from tables of matching lengths; `None` if they do not match.
-    pub(super) fn from_tables(rows: NodeRows, updated: &[EventTime]) -> Option<Self> {
-        // Rows without values are all equal.
-        (rows.dimension() == 0 || rows.len() == updated.len())
-            .then(|| Self { rows, updated: NodeTable::of(Self::NEVER, updated) })
+    pub(super) fn save(&self, out: &mut impl Write) -> Result<()> {
+        self.rows.write(out)?;
+        tables::write_nodes(out, &self.updated, |time| time)
+    }
+
+    pub(super) fn load(dimension: usize, input: &mut impl Read) -> Result<Self> {
+        let (rows, updated) = (NodeRows::read(dimension, input)?, tables::read_nodes(input, Self::NEVER)?);
+        Ok(Self { rows, updated })
     }
 }
 

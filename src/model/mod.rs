@@ -38,7 +38,6 @@ mod memory;
 mod mirror;
 mod needs;
 mod neighborhood;
-pub mod node_table;
 mod on_gpu;
 mod options;
 pub mod pair_budget;

@@ -4,21 +4,23 @@
 //! A row gets its place when it is first written: in most streams many nodes occur once and are never updated. Places
 //! come in chunks that never move, so a table that grows with the stream neither holds room for twice its nodes nor
 //! is copied. A row that is cleared gives its place back for the next row: ids of nodes are never reused, places are,
-//! so a stream whose nodes come and go holds the rows of those that are there. As bytes it is one table by node, row
-//! after row.
+//! so a stream whose nodes come and go holds the rows of those that are there. As bytes it is a table by node of whose
+//! rows are not zeros, and these rows one after another.
 //!
 //! A copy of a table shares its chunks until one of both writes a row, and copies only the chunk of that.
 
 use std::io::{Error, ErrorKind, Read, Result, Write};
 use std::sync::Arc;
 
-use super::node_table::NodeTable;
 use super::tables;
 use crate::device::{Device, DeviceBuffer, prefetch};
-use crate::event::NodeId;
+use crate::event::{NodeId, NodeTable};
 
 /// Rows of a chunk.
 const CHUNK_ROWS: usize = 32;
+
+/// Nodes whose rows stand together in bytes.
+const GROUP_NODES: u32 = 4096;
 
 /// Values of a cache line.
 const LINE_VALUES: usize = 16;
@@ -32,8 +34,6 @@ pub(super) struct NodeRows {
     dimension: usize,
     /// By node; every node beyond has the zero row.
     places: NodeTable<u32>,
-    /// Nodes that have room.
-    len: usize,
     /// Places given so far.
     used: usize,
     /// Those of them that were given back; their rows are zeros.
@@ -45,14 +45,7 @@ pub(super) struct NodeRows {
 impl NodeRows {
     /// No rows yet.
     pub fn new(dimension: usize) -> Self {
-        Self {
-            dimension,
-            places: NodeTable::new(NOWHERE),
-            len: 0,
-            used: 0,
-            free: Vec::new(),
-            chunks: Vec::new(),
-        }
+        Self { dimension, places: NodeTable::new(NOWHERE), used: 0, free: Vec::new(), chunks: Vec::new() }
     }
 
     /// Values per row.
@@ -95,7 +88,6 @@ impl NodeRows {
 
     /// Chunk, and place in it, of the row of `node`, which is given one if it has none.
     fn place(&mut self, node: NodeId) -> (usize, usize) {
-        self.len = self.len.max(node.index() + 1);
         let mut place = self.places.get(node);
         if place == NOWHERE {
             place = self.free.pop().unwrap_or_else(|| self.next_place());
@@ -138,50 +130,40 @@ impl NodeRows {
             + self.free.capacity() * size_of::<u32>()
     }
 
-    /// Writes the rows of the first `len` nodes as one table.
-    pub fn write(&self, len: usize, out: &mut impl Write) -> Result<()> {
-        tables::write_u64(out, (len * self.dimension) as u64)?;
-        if self.dimension == 0 {
-            return Ok(());
+    /// Writes the rows that are not zeros.
+    pub fn write(&self, out: &mut impl Write) -> Result<()> {
+        let mut there = NodeTable::new(0_u8);
+        for (node, _) in self.places.iter() {
+            let row = self.get(node).unwrap_or_default();
+            there.set(node, u8::from(row.iter().any(|value| value.to_bits() != 0)));
         }
-        let zeros = vec![0.0_f32; self.dimension];
-        // Ids of nodes have 32 bits.
-        tables::apart(out, len * size_of_val(&zeros[..]), |out| {
-            (0..len as u32).try_for_each(|node| {
-                out.write_all(bytemuck::cast_slice(self.get(NodeId(node)).unwrap_or(&zeros)))
-            })
-        })
+        tables::write_u64(out, self.dimension as u64)?;
+        tables::write_nodes(out, &there, |there| there)?;
+        let nodes: Vec<NodeId> = there.iter().map(|(node, _)| node).collect();
+        // A row that was not there before moves only those of its group.
+        for group in nodes.chunk_by(|a, b| a.0 / GROUP_NODES == b.0 / GROUP_NODES) {
+            tables::apart(out, group.len() * self.dimension * size_of::<f32>(), |out| {
+                let mut rows = group.iter().filter_map(|&node| self.get(node));
+                rows.try_for_each(|row| out.write_all(bytemuck::cast_slice(row)))
+            })?;
+        }
+        Ok(())
     }
 
-    /// Reads a table of rows of `dimension` values. Memory grows with the bytes that arrive, whatever length the
-    /// table claims.
+    /// Reads rows of `dimension` values. Memory grows with the bytes that arrive, whatever they claim.
     pub fn read(dimension: usize, input: &mut impl Read) -> Result<Self> {
-        let values = tables::read_u64(input)?;
-        if values == 0 {
-            return Ok(Self::new(dimension));
-        }
-        let rows = usize::try_from(values).ok().and_then(|values| values.checked_div(dimension));
-        let Some(len) = rows.filter(|rows| (*rows as u64).checked_mul(dimension as u64) == Some(values))
-        else {
-            let what = format!("a table of {values} values has no whole rows of {dimension}");
+        let found = tables::read_u64(input)?;
+        if found != dimension as u64 {
+            let what = format!("rows of {found} values, not of {dimension}");
             return Err(Error::new(ErrorKind::InvalidData, what));
-        };
-        let (mut table, mut row) = (Self::new(dimension), vec![0.0_f32; dimension]);
-        for index in 0..len {
-            input.read_exact(bytemuck::cast_slice_mut(&mut row))?;
-            let node = u32::try_from(index).map_err(|_| Error::from(ErrorKind::InvalidData))?;
-            if row.iter().any(|value| value.to_bits() != 0) {
-                table.get_mut(NodeId(node)).copy_from_slice(&row);
-            } else {
-                table.len = index + 1;
-            }
         }
-        Ok(table)
-    }
-
-    /// Nodes that have room.
-    pub fn len(&self) -> usize {
-        self.len
+        let there = tables::read_nodes(input, 0_u8)?;
+        let (mut rows, mut row) = (Self::new(dimension), vec![0.0_f32; dimension]);
+        for (node, _) in there.iter() {
+            input.read_exact(bytemuck::cast_slice_mut(&mut row))?;
+            rows.get_mut(node).copy_from_slice(&row);
+        }
+        Ok(rows)
     }
 }
 
@@ -189,11 +171,11 @@ impl NodeRows {
 impl PartialEq for NodeRows {
     fn eq(&self, other: &Self) -> bool {
         let zeros = vec![0.0; self.dimension];
-        // A node id has 32 bits, so every row of a table has one.
-        self.dimension == other.dimension
-            && (0..self.len().max(other.len()) as u32)
-                .map(NodeId)
-                .all(|node| self.get(node).unwrap_or(&zeros) == other.get(node).unwrap_or(&zeros))
+        let holds = |one: &Self, other: &Self| {
+            let of = |rows: &Self, node| rows.get(node).unwrap_or(&zeros).to_vec();
+            one.places.iter().all(|(node, _)| of(one, node) == of(other, node))
+        };
+        self.dimension == other.dimension && holds(self, other) && holds(other, self)
     }
 }
 
@@ -209,7 +191,7 @@ mod tests {
         }
         table.clear(NodeId(255));
         table.clear(NodeId(9_999));
-        assert_eq!((table.len(), table.get(NodeId(600)), table.get(NodeId(9_999))), (1_001, None, None));
+        assert_eq!((table.get(NodeId(600)), table.get(NodeId(9_999))), (None, None));
         let mut rounds = NodeRows::new(3);
         for node in (0..100_000).map(NodeId) {
             assert_eq!(rounds.get_mut(node), [0.0; 3], "a place that comes back is empty");
@@ -227,13 +209,13 @@ mod tests {
             (Some(&[0.5; 3][..]), Some(&[256.5; 3][..]))
         );
         let mut bytes = Vec::new();
-        table.write(1_001, &mut bytes).unwrap();
-        assert_eq!(bytes.len(), 8 + 1_001 * 12);
+        table.write(&mut bytes).unwrap();
+        // Of four pages of nodes three have rows.
+        assert_eq!(bytes.len(), 8 + 16 + 4 + 3 * 256 + 3 * 12);
         let again = NodeRows::read(3, &mut &bytes[..]).unwrap();
         assert_eq!(again, table);
-        assert_eq!(again.get(NodeId(600)), None);
-        assert_eq!((again.len(), again.get(NodeId(1_000))), (1_001, Some(&[1_000.5; 3][..])));
-        assert!(NodeRows::read(2, &mut &bytes[..]).is_err(), "no whole rows");
+        assert_eq!((again.get(NodeId(600)), again.get(NodeId(1_000))), (None, Some(&[1_000.5; 3][..])));
+        assert!(NodeRows::read(2, &mut &bytes[..]).is_err(), "no rows of this length");
         for other in [256, 255, 5] {
             let [a, b] = table.get_two_mut(NodeId(0), NodeId(other)).unwrap();
             (a[0], b[2]) = (7.5, 8.5);

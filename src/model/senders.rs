@@ -4,8 +4,7 @@
 //! A message has one sender, so the nodes of one sender are a doubly linked list through tables by node: a change costs
 //! four memory accesses, and nothing is allocated per sender.
 
-use super::node_table::NodeTable;
-use crate::event::NodeId;
+use crate::event::{NodeId, NodeTable};
 
 const NONE: u32 = NodeId::NONE.0;
 
@@ -29,17 +28,13 @@ pub(super) struct Senders {
     heads: NodeTable<u32>,
 }
 
-impl Senders {
-    /// The index of `senders` by node.
-    pub fn of(senders: &[NodeId]) -> Self {
-        let mut index = Self { links: NodeTable::new(Link::EMPTY), heads: NodeTable::new(NONE) };
-        // Ids of nodes have 32 bits.
-        for (node, &sender) in (0..).map(NodeId).zip(senders) {
-            index.set(node, sender);
-        }
-        index
+impl Default for Senders {
+    fn default() -> Self {
+        Self { links: NodeTable::new(Link::EMPTY), heads: NodeTable::new(NONE) }
     }
+}
 
+impl Senders {
     /// Makes `sender` the sender for `node`; `NodeId::NONE`: nobody.
     pub fn set(&mut self, node: NodeId, sender: NodeId) {
         let Link { sender: old, before, behind } = self.links.get(node);
@@ -92,7 +87,7 @@ mod tests {
 
     #[test]
     fn the_index_is_that_of_a_search_after_any_changes() {
-        let (mut index, mut senders) = (Senders::of(&[]), vec![NodeId::NONE; 40]);
+        let (mut index, mut senders) = (Senders::default(), vec![NodeId::NONE; 40]);
         for round in 0..3_000 {
             let draw = |word, n| rng::below([7, word, round, 0], n);
             let node = NodeId(draw(0, 40));
@@ -105,8 +100,6 @@ mod tests {
             let expected = (0..40).map(NodeId).filter(|node| senders[node.index()] == sender);
             assert!(found.into_iter().eq(expected), "round {round}");
         }
-        let again = Senders::of(&senders);
-        assert_eq!(again.nodes_of(NodeId(3)).count(), index.nodes_of(NodeId(3)).count());
-        assert_eq!(again.nodes_of(NodeId::NONE).count(), 0);
+        assert_eq!(index.nodes_of(NodeId::NONE).count(), 0);
     }
 }

@@ -13,13 +13,12 @@ use std::io::{Read, Write};
 use thiserror::Error;
 
 use super::mirror::NodeMirror;
-use super::rows::NodeRows;
 use super::walk::WalkState;
 use super::{Mailbox, Needs, NodeMemory, tables};
-use crate::event::{EdgeId, EventTime, NodeId, StreamClock};
+use crate::event::{EventTime, NodeId, StreamClock};
 
 /// First bytes of a stored state.
-const MAGIC: u64 = u64::from_le_bytes(*b"EVGTGNS6");
+const MAGIC: u64 = u64::from_le_bytes(*b"EVGTGNS7");
 
 /// Memory and pending messages.
 #[derive(Clone, Debug, PartialEq)]
@@ -121,6 +120,16 @@ impl ModelState {
         self.memory.len().max(self.mailbox.len())
     }
 
+    /// The nodes that have had an event and were not forgotten since, ascending.
+    #[must_use]
+    pub fn known(&self) -> Vec<NodeId> {
+        let mut nodes: Vec<NodeId> = self.memory.nodes().chain(self.mailbox.nodes()).collect();
+        // Two ascending runs are merged.
+        nodes.sort();
+        nodes.dedup();
+        nodes
+    }
+
     /// Nodes whose rows the GPU that trains has room for; 0 without one.
     #[must_use]
     pub fn mirrored(&self) -> usize {
@@ -160,15 +169,8 @@ impl ModelState {
         tables::write_u64(out, self.mailbox.dimension() as u64)?;
         tables::write_table(out, self.origin.as_slice())?;
         tables::write_table(out, &self.began.to_numbers())?;
-        let (rows, updated) = self.memory.tables();
-        rows.write(updated.len(), out)?;
-        tables::write_table(out, &updated)?;
-        let (messages, edges, times, others) = self.mailbox.tables();
-        messages.write(edges.len(), out)?;
-        tables::write_table(out, &edges)?;
-        tables::write_table(out, &times)?;
-        tables::write_table(out, &others)?;
-        self.mailbox.part_tables().iter().try_for_each(|table| tables::write_table(out, table))?;
+        self.memory.save(out)?;
+        self.mailbox.save(out)?;
         self.walks.as_ref().map_or(Ok(()), |walks| walks.write(out))
     }
 
@@ -192,20 +194,9 @@ impl ModelState {
         let origin: Vec<EventTime> = tables::read_table(input)?;
         let began = StreamClock::from_numbers(&tables::read_table::<i64>(input)?);
         let began = began.ok_or(StateError::Lengths { table: "clock" })?;
-        let (rows, updated): (_, Vec<EventTime>) =
-            (NodeRows::read(width, input)?, tables::read_table(input)?);
-        let memory =
-            NodeMemory::from_tables(rows, &updated).ok_or(StateError::Lengths { table: "memory" })?;
-        let messages = NodeRows::read(needs.mailbox_dim, input)?;
-        let edges: Vec<EdgeId> = tables::read_table(input)?;
-        let (times, others): (Vec<EventTime>, _) = (tables::read_table(input)?, tables::read_table(input)?);
-        let mut parts = <[Vec<u32>; 4]>::default();
-        for table in &mut parts {
-            *table = tables::read_table(input)?;
-        }
-        let mailbox = Mailbox::from_tables(messages, &edges, &times, &others)
-            .and_then(|mailbox| mailbox.with_parts(parts))
-            .ok_or(StateError::Lengths { table: "mailbox" })?;
+        let memory = NodeMemory::load(width, input)?;
+        let mailbox = Mailbox::load(needs.mailbox_dim, input)?;
+        let mailbox = mailbox.ok_or(StateError::Lengths { table: "mailbox" })?;
         let walks = needs.walks.map(|options| WalkState::read(&options, input)).transpose()?;
         let (origin, mirror) = (origin.first().copied(), NodeMirror::default());
         Ok(Self { memory, mailbox, origin, began, walks, mirror })
@@ -220,6 +211,7 @@ fn kept_dim(needs: &Needs) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::event::EdgeId;
     use crate::model::{GraphMixerOptions, TgnOptions};
 
     fn needs() -> Needs {

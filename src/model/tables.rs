@@ -1,10 +1,13 @@
 //! Tables of numbers as bytes, little-endian, each behind its length: what state and trainer files are
 //! made of. A length is never trusted with an allocation: reading grows with the bytes that arrive, so a
-//! damaged file ends in an error, not in an abort. Knows nothing of what the numbers mean.
+//! damaged file ends in an error, not in an abort. A table by node is written page by page, without those in which all
+//! nodes are gone. Knows nothing of what the numbers mean.
 
 use std::io::{Error, ErrorKind, Read, Result, Write};
 
 use bytemuck::Pod;
+
+use crate::event::{NodeId, NodeTable};
 
 /// Bytes read at a time while a table arrives.
 const CHUNK_BYTES: usize = 1 << 20;
@@ -65,9 +68,78 @@ pub(crate) fn read_table<T: Pod>(input: &mut impl Read) -> Result<Vec<T>> {
     Ok(values)
 }
 
+/// Writes what `field` makes of the values of a table by node: how many nodes it has, for each page whether it is
+/// there, and the values of those pages.
+pub(crate) fn write_nodes<T: Copy + PartialEq, F: Pod>(
+    out: &mut impl Write,
+    table: &NodeTable<T>,
+    field: impl Fn(T) -> F,
+) -> Result<()> {
+    write_u64(out, table.len() as u64)?;
+    let there: Vec<u8> = table.pages().map(|page| u8::from(page.is_some())).collect();
+    write_table(out, &there)?;
+    let bytes = table.pages().flatten().count() * NodeTable::<T>::PAGE * size_of::<F>();
+    apart(out, bytes, |out| {
+        table.pages().flatten().try_for_each(|page| out.write_all(bytemuck::cast_slice(&page.map(&field))))
+    })
+}
+
+/// Reads a table by node that [`write_nodes`] wrote of one whose values are `empty` by default.
+pub(crate) fn read_nodes<T: Pod + PartialEq>(input: &mut impl Read, empty: T) -> Result<NodeTable<T>> {
+    let malformed = || Error::new(ErrorKind::InvalidData, "a table by node is malformed");
+    let len = usize::try_from(read_u64(input)?).ok().filter(|&len| len <= NodeId::NONE.index());
+    let len = len.ok_or_else(malformed)?;
+    let there: Vec<u8> = read_table(input)?;
+    let page = NodeTable::<T>::PAGE;
+    if there.len() != len.div_ceil(page) || there.iter().any(|&there| there > 1) {
+        return Err(malformed());
+    }
+    let (mut table, mut values) = (NodeTable::new(empty), vec![empty; page]);
+    for (number, _) in there.iter().enumerate().filter(|(_, there)| **there == 1) {
+        input.read_exact(bytemuck::cast_slice_mut(&mut values))?;
+        // Below the length, which has 32 bits.
+        let nodes = (0..).map(|place| NodeId((number * page) as u32 + place));
+        nodes.zip(&values).for_each(|(node, &value)| table.set(node, value));
+    }
+    if table.len() > len {
+        return Err(malformed());
+    }
+    table.extend_to(len);
+    Ok(table)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::event::EventTime;
+
+    #[test]
+    fn tables_by_node_come_back_without_what_is_gone_and_damage_is_an_error() {
+        let mut table = NodeTable::new(EventTime(-1));
+        (0..100_000).for_each(|node| table.set(NodeId(node), EventTime(i64::from(node) - 3)));
+        (100..99_990).for_each(|node| table.set(NodeId(node), EventTime(-1)));
+        (99_990..100_000).for_each(|node| table.set(NodeId(node), EventTime(-1)));
+        let mut bytes = Vec::new();
+        write_nodes(&mut bytes, &table, |time| time).unwrap();
+        assert!(bytes.len() < 3_000, "{}", bytes.len());
+        let read = |bytes: &[u8]| read_nodes(&mut &bytes[..], EventTime(-1));
+        assert!(read(&bytes).unwrap() == table);
+        for end in (0..bytes.len()).step_by(7) {
+            assert!(read(&bytes[..end]).is_err(), "{end}");
+        }
+        for (at, value) in [(1, 255), (3, 1), (7, 1), (8, 0), (16, 2), (17, 1)] {
+            let mut damaged = bytes.clone();
+            damaged[at] = value;
+            assert!(read(&damaged).is_err(), "{at}");
+        }
+        // A value beyond the end.
+        let (mut short, mut bytes) = (NodeTable::new(0_u64), Vec::new());
+        short.set(NodeId(2), 5);
+        short.set(NodeId(9), 5);
+        write_nodes(&mut bytes, &short, |value| value).unwrap();
+        bytes[0] = 5;
+        assert!(read_nodes(&mut &bytes[..], 0_u64).is_err());
+    }
 
     #[test]
     fn tables_come_back_and_damaged_lengths_are_errors() {

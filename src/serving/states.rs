@@ -135,6 +135,11 @@ impl NodeStates {
     fn grow_to(&self, count: usize) {
         let mut chunks = self.chunks.write();
         if chunks.len() < count {
+            // Room for an eighth more, not for twice as many: chunks that went are never needed again.
+            if chunks.capacity() < count {
+                let room = count - chunks.len() + chunks.len() / 8;
+                chunks.reserve_exact(room);
+            }
             chunks.resize_with(count, || RwLock::new(None));
         }
     }

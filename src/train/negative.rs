@@ -7,8 +7,7 @@
 //! [`stream_negatives`](super::stream_negatives).
 
 use crate::device::rng;
-use crate::event::NodeId;
-use crate::model::node_table::NodeTable;
+use crate::event::{NodeId, NodeTable};
 
 /// Keeps negatives apart from everything else that is drawn from one seed.
 const STREAM: u64 = 0x6e65_6761_7469_7665;

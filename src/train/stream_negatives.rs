@@ -24,13 +24,16 @@ use super::negative::DestinationPool;
 use hashbrown::HashSet;
 
 use crate::device::rng;
-use crate::event::{EdgeId, NodeId};
+use crate::event::{EdgeId, NodeId, NodeTable};
 
 /// Events whose destinations are recent.
 pub const RECENT_EVENTS: usize = 1024;
 
 /// Keeps these negatives apart from everything else that is drawn from one seed.
 const STREAM: u64 = 0x6e65_6773_7472_6561;
+
+/// Where a node that is no destination was one last.
+const NEVER: EdgeId = EdgeId(0);
 
 /// Draws before a kind of destination is given up that the source has all of.
 const TRIES: usize = 8;
@@ -42,7 +45,7 @@ pub struct StreamNegatives {
     /// Destinations of the latest events, the newest last. Those that are not known any more count for nothing.
     recent: VecDeque<NodeId>,
     /// Where destinations age: for each node a position behind its last event as a destination.
-    last: Option<Vec<EdgeId>>,
+    last: Option<NodeTable<EdgeId>>,
     /// Events since destinations were last searched for old ones.
     unsearched: usize,
 }
@@ -57,7 +60,7 @@ impl StreamNegatives {
     /// No destination yet; each is forgotten some time after its last event is (see [`Self::keep_from`]).
     #[must_use]
     pub fn aging() -> Self {
-        Self { last: Some(Vec::new()), ..Self::default() }
+        Self { last: Some(NodeTable::new(NEVER)), ..Self::default() }
     }
 
     /// The destinations that are known.
@@ -75,35 +78,36 @@ impl StreamNegatives {
         let Some(last) = &mut self.last else { return };
         self.unsearched += destinations.len();
         for (node, edge) in destinations.iter().zip(edges) {
-            if node.index() >= last.len() {
-                last.resize(node.index() + 1, EdgeId(0));
-            }
-            last[node.index()] = EdgeId(edge.0 + 1);
+            last.set(*node, EdgeId(edge.0 + 1));
         }
     }
 
     /// Events before `first` are not kept any more. Destinations without a later one are forgotten once as many events
     /// came as pay for the search. To be called at places that follow from the log alone.
     pub fn keep_from(&mut self, first: EdgeId) {
-        let Some(last) = &self.last else { return };
+        let Some(last) = &mut self.last else { return };
         if first == EdgeId(0) || self.unsearched < self.known.len() / 2 {
             return;
         }
         self.unsearched = 0;
-        let is_old = |node: &&NodeId| last.get(node.index()).is_none_or(|&end| end <= first);
+        let is_old = |node: &&NodeId| last.get(**node) <= first;
         let old: Vec<NodeId> = self.known.nodes().iter().filter(is_old).copied().collect();
+        old.iter().for_each(|&node| last.set(node, NEVER));
         self.known.remove(&old);
     }
 
     /// Drops nodes that were deleted.
     pub fn remove(&mut self, nodes: &[NodeId]) {
         self.known.remove(nodes);
+        if let Some(last) = &mut self.last {
+            nodes.iter().for_each(|&node| last.set(node, NEVER));
+        }
     }
 
     /// Bytes held.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        let last = self.last.as_ref().map_or(0, |last| last.capacity() * size_of::<EdgeId>());
+        let last = self.last.as_ref().map_or(0, NodeTable::bytes);
         self.known.bytes() + self.recent.capacity() * size_of::<NodeId>() + last
     }
 

@@ -8,9 +8,10 @@ use evergraph::device::disk::{EngineChoice, SpillFile};
 use evergraph::event::{EdgeBatch, EdgeId, EventTime, NodeId, NodeKey, NodeNames, Op};
 use evergraph::feature::FeatureStore;
 use evergraph::graph::{GraphOptions, GraphStore, NodeDictionary};
-use evergraph::model::{ModelState, TgnOptions};
+use evergraph::model::walk::WalkOptions;
+use evergraph::model::{ModelState, Needs, TgnOptions};
 use evergraph::serving::NodeStates;
-use evergraph::train::DestinationPool;
+use evergraph::train::StreamNegatives;
 
 /// Edges in batches, the edge with number `i` between `node(i)`.
 fn filled(store: GraphStore, edges: u64, node: impl Fn(u64) -> (u32, u32)) -> GraphStore {
@@ -45,13 +46,19 @@ fn ten_thousand_deletions_among_a_million_neighbors_of_a_hub_take_seconds() {
     assert!(begun.elapsed() < Duration::from_secs(5), "10,000 deletions took {:?}", begun.elapsed());
 }
 
-#[test]
-fn nobody_waits_for_a_hub_to_go() {
-    // One shard: everybody needs its lock.
-    let options = GraphOptions { shards: 1, ..GraphOptions::default() };
-    let store = filled(GraphStore::new(options), 2_000_000, |i| (0, 1 + (i * 7 % 300_007) as u32));
+/// What the deletion of a hub took: all of it, the longest that a reader waited, and the longest without a sign of life.
+#[derive(Debug)]
+struct HubGone {
+    took: Duration,
+    reader_waited: Duration,
+    silent: Duration,
+}
+
+/// Deletes the hub, node 0, of a graph with `edges` edges of it, while another thread reads.
+fn delete_a_hub(options: GraphOptions, edges: u64) -> HubGone {
+    let store = filled(GraphStore::new(options), edges, |i| (0, 1 + (i * 7 % 300_007) as u32));
     let (batch, is_over) = (deletion(&store, std::iter::once(0)), AtomicBool::new(false));
-    let (took, longest) = std::thread::scope(|scope| {
+    let gone = std::thread::scope(|scope| {
         let reader = scope.spawn(|| {
             let mut longest = Duration::ZERO;
             while !is_over.load(Ordering::Acquire) {
@@ -63,14 +70,40 @@ fn nobody_waits_for_a_hub_to_go() {
             longest
         });
         let begun = Instant::now();
-        assert_eq!(store.apply(&batch).unwrap().deleted_edges, 2_000_000);
+        let (mut silent, mut last) = (Duration::ZERO, begun);
+        let mut pulse = |_: &[EdgeId]| {
+            silent = silent.max(last.elapsed());
+            last = Instant::now();
+        };
+        let applied = store.apply_reporting_removed(&batch, &mut pulse).unwrap();
+        assert_eq!(applied.deleted_edges, edges);
         is_over.store(true, Ordering::Release);
-        (begun.elapsed(), reader.join().unwrap())
+        HubGone {
+            took: begun.elapsed(),
+            reader_waited: reader.join().unwrap(),
+            silent: silent.max(last.elapsed()),
+        }
     });
-    println!("a hub of 2,000,000 edges: {took:?}, and others waited for {longest:?}");
+    println!("a hub of {edges} edges: {gone:?}");
     assert_eq!((store.stats().edges, store.degree(NodeId(0))), (0, 0));
-    assert!(longest < Duration::from_secs(1), "others waited for {longest:?}");
-    assert!(took < Duration::from_secs(40), "{took:?}");
+    gone
+}
+
+#[test]
+fn nobody_waits_for_a_hub_to_go() {
+    // One shard: everybody needs its lock.
+    let gone = delete_a_hub(GraphOptions { shards: 1, ..GraphOptions::default() }, 2_000_000);
+    assert!(gone.reader_waited < Duration::from_secs(1), "{gone:?}");
+    assert!(gone.silent < Duration::from_secs(5), "{gone:?}");
+    assert!(gone.took < Duration::from_secs(40), "{gone:?}");
+}
+
+#[test]
+#[ignore = "measures, and takes two gigabytes"]
+fn the_heartbeat_goes_on_while_a_hub_of_twenty_million_edges_goes() {
+    let gone = delete_a_hub(GraphOptions::default(), 20_000_000);
+    assert!(gone.reader_waited < Duration::from_secs(1), "{gone:?}");
+    assert!(gone.silent < Duration::from_secs(5), "{gone:?}");
 }
 
 #[test]
@@ -111,14 +144,36 @@ struct PerNode {
     state: ModelState,
     published: NodeStates,
     rows: FeatureStore,
-    pool: DestinationPool,
+    pool: StreamNegatives,
 }
 
 impl PerNode {
-    fn bytes(&self) -> u64 {
+    fn new(needs: &Needs) -> Self {
+        Self {
+            graph: GraphStore::new(GraphOptions { shards: 4, ..GraphOptions::default() }),
+            names: NodeDictionary::new(),
+            state: ModelState::new(needs),
+            published: NodeStates::new(100),
+            rows: FeatureStore::new(16),
+            pool: StreamNegatives::aging(),
+        }
+    }
+
+    /// Bytes of each.
+    fn parts(&self) -> [(&'static str, u64); 6] {
         let graph = self.graph.stats().bytes;
-        let model = self.state.bytes() + self.published.bytes() + self.pool.bytes();
-        graph.total() - graph.plan + self.names.bytes() + self.rows.bytes() + model as u64
+        [
+            ("graph", graph.total() - graph.plan),
+            ("names", self.names.bytes()),
+            ("model", self.state.bytes() as u64),
+            ("published", self.published.bytes() as u64),
+            ("rows", self.rows.bytes()),
+            ("destinations", self.pool.bytes() as u64),
+        ]
+    }
+
+    fn bytes(&self) -> u64 {
+        self.parts().iter().map(|(_, bytes)| bytes).sum()
     }
 
     /// Creates `count` nodes, each with a name, an edge, rows and a message.
@@ -129,14 +184,19 @@ impl PerNode {
         for &node in &nodes {
             let name = NodeKey::from_text(&format!("a node with the number {}", node.0));
             assert_eq!(self.names.intern(&name), node);
-            let other = NodeId(node.0 ^ 1);
-            batch.push_edge(node, other, EventTime(i64::from(node.0)));
+            let (other, time) = (NodeId(node.0 ^ 1), EventTime(i64::from(node.0)));
+            batch.push_edge(node, other, time);
             self.rows.set(u64::from(node.0), &[1.0; 16]).unwrap();
-            self.state.memory.write(node, &[0.5; 100], EventTime(7));
-            self.state.mailbox.post(node, other, EdgeId(3), EventTime(8)).fill(0.25);
+            match &mut self.state.walks {
+                Some(walks) => walks.observe(&[node], &[other], &[time]),
+                None => {
+                    self.state.memory.write(node, &[0.5; 100], EventTime(7));
+                    self.state.mailbox.post(node, other, EdgeId(3), EventTime(8)).fill(0.25);
+                }
+            }
             self.published.publish(node, &[0.5; 100], EventTime(7));
         }
-        self.pool.extend(&nodes);
+        self.pool.observe(&nodes, &vec![EdgeId(3); nodes.len()]);
         self.graph.apply(&batch).unwrap();
         nodes
     }
@@ -150,33 +210,54 @@ impl PerNode {
             self.published.forget(node);
         }
         self.state.forget(nodes);
+        if let Some(walks) = &mut self.state.walks {
+            walks.forget_pairs(nodes);
+        }
         self.pool.remove(nodes);
+    }
+
+    /// Bytes of a checkpoint and a snapshot.
+    fn saved(&self) -> u64 {
+        let (mut state, mut index) = (Vec::new(), 0);
+        self.state.write(&mut state).unwrap();
+        self.pool.write(&mut state).unwrap();
+        let mut count = |part: &[u8]| {
+            index += part.len();
+            Ok(())
+        };
+        self.names.write_names(self.names.len(), &mut count).unwrap();
+        self.rows.write_rows(self.names.len() as u64, &mut count).unwrap();
+        (0..4).for_each(|shard| self.graph.write_shard(shard, self.graph.applied(), &mut count).unwrap());
+        (state.len() + index) as u64
     }
 }
 
 #[test]
-fn a_million_nodes_that_come_and_go_leave_a_few_bytes_each() {
-    let needs = TgnOptions { memory_dim: 100, ..TgnOptions::default() }.needs();
-    let mut all = PerNode {
-        graph: GraphStore::new(GraphOptions { shards: 4, ..GraphOptions::default() }),
-        names: NodeDictionary::new(),
-        state: ModelState::new(&needs),
-        published: NodeStates::new(100),
-        rows: FeatureStore::new(16),
-        pool: DestinationPool::new(),
-    };
-    let mut held = Vec::new();
-    let mut alive = 0;
-    for round in 0..20 {
-        let nodes = all.create(50_000);
-        alive = alive.max(all.bytes());
-        all.delete(&nodes);
-        assert_eq!(all.names.count(), 0, "round {round}");
-        held.push(all.bytes());
+fn a_million_nodes_that_come_and_go_leave_less_than_a_byte_each() {
+    let tgn = TgnOptions { memory_dim: 100, ..TgnOptions::default() }.needs();
+    let walk =
+        Needs { walks: Some(WalkOptions { steps: 2, dimension: 32, ..WalkOptions::default() }), ..tgn };
+    for needs in [tgn, walk] {
+        let mut all = PerNode::new(&needs);
+        let (mut held, mut alive) = (Vec::new(), 0);
+        for round in 0..20 {
+            let nodes = all.create(50_000);
+            alive = alive.max(all.bytes());
+            all.delete(&nodes);
+            assert_eq!(all.names.count(), 0, "round {round}");
+            held.push((all.bytes(), all.parts()));
+        }
+        // A hash table needs some rounds to be as large as it ever is.
+        let ((first, begun), (last, parts)) = (held[4], held[19]);
+        println!(
+            "50,000 nodes take {alive} bytes; of 250,000 that went {first} are left, of 1,000,000 {last}"
+        );
+        let begun = begun.iter().zip(parts);
+        begun.for_each(|((part, first), (_, last))| println!("{part}: {first}, then {last}"));
+        let per_node = last.saturating_sub(first) as f64 / 750_000.0;
+        assert!(per_node < 1.0, "each of a million nodes that are gone holds {per_node} bytes");
+        let saved = all.saved();
+        println!("{saved} bytes are saved");
+        assert!(saved < 200_000, "{saved} bytes are saved of nodes that are gone");
     }
-    let (first, last) = (held[0], held[19]);
-    println!("50,000 nodes take {alive} bytes; when they went, {first}; after 1,000,000 that went, {last}");
-    // An id of the graph and one of the dictionary, in tables that grow by doubling.
-    let per_node = last.saturating_sub(first) as f64 / 950_000.0;
-    assert!(per_node < 64.0, "each of a million nodes that are gone holds {per_node} bytes");
 }

@@ -2,7 +2,7 @@
 //! and an end that shows that none is missing. Knows nothing of what the parts mean.
 //!
 //! ```text
-//! "EVGSNAP1" | parts: length 4, not 0, CRC32C 4, bytes | 0 4 | number of parts 8 | CRC32C of these 12 bytes 4
+//! "EVGSNAP2" | parts: length 4, not 0, CRC32C 4, bytes | 0 4 | number of parts 8 | CRC32C of these 12 bytes 4
 //! ```
 
 use std::fs::File;
@@ -12,7 +12,7 @@ use std::path::Path;
 use super::Pace;
 use crate::device::disk::{self, PacedFile};
 
-const MAGIC: &[u8; 8] = b"EVGSNAP1";
+const MAGIC: &[u8; 8] = b"EVGSNAP2";
 const BUFFER_BYTES: usize = 1 << 20;
 /// Longest part, bytes.
 const PART_BYTES_MAX: u32 = 1 << 30;

@@ -4,13 +4,12 @@
 //! ```text
 //! 0 | number 8
 //! 1 | length 4 | text
-//! 2   of a forgotten name
+//! 2 | count 4   of so many forgotten names in a row
 //! ```
 
 use std::io::{self, Error, ErrorKind};
 
-use super::{FORGOTTEN, Inner, NODES_MAX, NodeDictionary};
-use crate::event::NodeId;
+use super::{NODES_MAX, NodeDictionary};
 use crate::graph::key::KeyRef;
 
 /// Names written under one lock.
@@ -27,28 +26,32 @@ impl NodeDictionary {
     /// # Errors
     /// What `out` returns.
     pub fn write_names(&self, count: usize, out: &mut dyn FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
-        let mut buffer = Vec::new();
+        let (mut buffer, mut next) = (Vec::new(), 0);
         for first in (0..count).step_by(AT_ONCE) {
-            buffer.clear();
             let inner = self.inner.read();
-            for id in first..count.min(first + AT_ONCE) {
-                match inner.key(id) {
-                    Some(KeyRef::Int(number)) => {
+            for (id, key) in inner.named(first..count.min(first + AT_ONCE)) {
+                put_gone(id - next, &mut buffer);
+                next = id + 1;
+                match key {
+                    KeyRef::Int(number) => {
                         buffer.push(INT);
                         buffer.extend_from_slice(&number.to_le_bytes());
                     }
-                    Some(KeyRef::Text(text)) => {
+                    KeyRef::Text(text) => {
                         buffer.push(TEXT);
                         buffer.extend_from_slice(&u32::try_from(text.len()).unwrap_or(0).to_le_bytes());
                         buffer.extend_from_slice(text.as_bytes());
                     }
-                    None => buffer.push(GONE),
                 }
             }
             drop(inner);
-            out(&buffer)?;
+            if !buffer.is_empty() {
+                out(&buffer)?;
+            }
+            buffer.clear();
         }
-        Ok(())
+        put_gone(count - next, &mut buffer);
+        if buffer.is_empty() { Ok(()) } else { out(&buffer) }
     }
 
     /// Takes in names that [`write_names`](Self::write_names) wrote, behind those that are there.
@@ -59,7 +62,7 @@ impl NodeDictionary {
         let malformed = || Error::new(ErrorKind::InvalidData, "a name of a node is cut off or malformed");
         let mut inner = self.inner.write();
         while let Some((&kind, rest)) = bytes.split_first() {
-            if inner.values.len() >= NODES_MAX {
+            if inner.by_id.len() >= NODES_MAX {
                 return Err(malformed());
             }
             bytes = match kind {
@@ -76,7 +79,10 @@ impl NodeDictionary {
                     rest
                 }
                 GONE => {
-                    inner.add_forgotten();
+                    let (count, rest) = rest.split_first_chunk().ok_or_else(malformed)?;
+                    if !inner.by_id.push_forgotten(u32::from_le_bytes(*count) as usize) {
+                        return Err(malformed());
+                    }
                     rest
                 }
                 _ => return Err(malformed()),
@@ -86,20 +92,19 @@ impl NodeDictionary {
     }
 }
 
-impl Inner {
-    /// The next id, which refers to nothing.
-    fn add_forgotten(&mut self) -> NodeId {
-        let id = self.add(FORGOTTEN);
-        self.is_text[id.index() / 64] |= 1 << (id.index() % 64);
-        self.forgotten += 1;
-        id
+/// Writes that the next `count` ids have no name.
+fn put_gone(count: usize, out: &mut Vec<u8>) {
+    if count > 0 {
+        out.push(GONE);
+        // Ids have 32 bits.
+        out.extend_from_slice(&(count as u32).to_le_bytes());
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::{NodeKey, NodeNames};
+    use crate::event::{NodeId, NodeKey, NodeNames};
 
     #[test]
     fn names_come_back_with_their_ids_also_those_that_were_forgotten_or_given_again() {
@@ -108,7 +113,7 @@ mod tests {
             ["a".into(), NodeKey::Int(7), "b".into(), NodeKey::Int(-3), "".into(), NodeKey::Int(1 << 40)];
         saved.define(&keys);
         saved.define(&(0..40_000).map(|i| NodeKey::from_text(&format!("node-{i}"))).collect::<Vec<_>>());
-        [0, 1, 700].into_iter().for_each(|id| saved.forget(NodeId(id)));
+        [0, 1, 700].into_iter().chain(2_000..39_000).for_each(|id| saved.forget(NodeId(id)));
         saved.define(&["a".into(), "b".into(), "later".into()]);
         let count = saved.len() - 1;
         let (mut parts, loaded) = (Vec::new(), NodeDictionary::new());
@@ -118,6 +123,7 @@ mod tests {
                 Ok(())
             })
             .unwrap();
+        assert!(parts.iter().map(Vec::len).sum::<usize>() < 60_000, "a run of forgotten names is one");
         parts.iter().for_each(|part| loaded.restore_names(part).unwrap());
         assert_eq!(loaded.len(), count);
         for id in (0..count).map(|id| NodeId(id as u32)) {
@@ -136,7 +142,15 @@ mod tests {
 
     #[test]
     fn bytes_that_are_no_names_are_an_error() {
-        for bytes in [&[3][..], &[0, 1, 2], &[1, 255, 255, 255, 255, 65], &[1, 1, 0, 0, 0, 255]] {
+        let damaged: [&[u8]; 6] = [
+            &[3],
+            &[0, 1, 2],
+            &[1, 255, 255, 255, 255, 65],
+            &[1, 1, 0, 0, 0, 255],
+            &[2, 1],
+            &[2, 1, 0, 0, 128],
+        ];
+        for bytes in damaged {
             assert!(NodeDictionary::new().restore_names(bytes).is_err(), "{bytes:?}");
         }
     }

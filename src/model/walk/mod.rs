@@ -33,12 +33,12 @@ use rayon::prelude::*;
 
 use self::features::{PairInputs, Shape};
 use self::projection::WalkProjection;
-use self::recency::{Columns, Recency};
+use self::recency::Recency;
 use super::{StateError, tables};
 use crate::event::{EventTime, NodeId};
 
 /// First bytes of a stored state.
-const MAGIC: u64 = u64::from_le_bytes(*b"EVGWALK2");
+const MAGIC: u64 = u64::from_le_bytes(*b"EVGWALK3");
 
 /// Pairs whose features one thread computes at a time.
 const PIECE: usize = 50;
@@ -163,12 +163,7 @@ impl WalkState {
     pub fn write(&self, out: &mut impl Write) -> std::io::Result<()> {
         tables::write_u64(out, MAGIC)?;
         self.projection.write(out)?;
-        let Columns { last, events, pairs, forth, back } = self.recency.columns();
-        tables::write_table(out, &last)?;
-        tables::write_table(out, &events)?;
-        tables::write_table(out, &pairs)?;
-        tables::write_table(out, &forth)?;
-        tables::write_table(out, &back)
+        self.recency.write(out)
     }
 
     /// Reads the state of a model with these options, with the seed that it had.
@@ -181,10 +176,7 @@ impl WalkState {
             return Err(StateError::Magic { found, expected: MAGIC });
         }
         let projection = WalkProjection::read(options, input)?;
-        let (last, events) = (tables::read_table(input)?, tables::read_table(input)?);
-        let (pairs, forth) = (tables::read_table(input)?, tables::read_table(input)?);
-        let columns = Columns { last, events, pairs, forth, back: tables::read_table(input)? };
-        let recency = Recency::from_columns(columns).ok_or(StateError::Lengths { table: "walk" })?;
+        let recency = Recency::read(input)?.ok_or(StateError::Lengths { table: "walk" })?;
         Ok(Self { projection, recency })
     }
 

@@ -23,7 +23,7 @@ use super::clock::{Clock, left};
 use super::options::{LANES, STEPS_MAX};
 use crate::device::rng;
 use crate::device::simd::{Kernel, dispatch, fma};
-use crate::event::{EdgeId, EventTime, NodeId, StreamClock};
+use crate::event::{EdgeId, EventTime, NodeId, NodeTable, StreamClock};
 use crate::model::rows::NodeRows;
 use crate::model::{StateError, tables};
 
@@ -50,7 +50,7 @@ pub(super) struct WalkProjection {
     /// `k + 1` vectors a node, one after another.
     rows: NodeRows,
     /// Reading at which the row of each node stands, [`NOWHERE`] where there is none.
-    readings: Vec<f64>,
+    readings: NodeTable<f64>,
     zeros: Vec<f32>,
 }
 
@@ -66,7 +66,7 @@ impl WalkProjection {
             early: Vec::new(),
             seed,
             rows: NodeRows::new(zeros.len()),
-            readings: Vec::new(),
+            readings: NodeTable::new(NOWHERE),
             zeros,
         }
     }
@@ -92,7 +92,7 @@ impl WalkProjection {
 
     /// The row of a node, and the reading that it stands at.
     pub(super) fn row(&self, node: NodeId) -> Option<(&[f32], f64)> {
-        let reading = self.readings.get(node.index()).copied().filter(|&reading| reading >= 0.0)?;
+        let reading = Some(self.readings.get(node)).filter(|&reading| reading >= 0.0)?;
         Some((self.rows.get(node)?, reading))
     }
 
@@ -135,7 +135,7 @@ impl WalkProjection {
         let first = self.stream.covered().map(|(first, _)| first);
         self.clock = Clock::since(self.clock.decay(), first);
         self.rows.reset();
-        self.readings.clear();
+        self.readings = NodeTable::new(NOWHERE);
         let early = std::mem::take(&mut self.early);
         early.iter().for_each(|&(u, v, time)| self.count(u, v, time));
         if !self.stream.is_confirmed() {
@@ -154,20 +154,17 @@ impl WalkProjection {
             None => dispatch(Loop { row: self.rows.get_mut(u), d, keep: keep[0], count }),
         }
         for node in [u, v] {
-            self.readings[node.index()] = newest;
+            self.readings.set(node, newest);
         }
     }
 
     /// The reading of a node's row, which is made if there is none.
     fn enter(&mut self, node: NodeId) -> f64 {
-        if node.index() >= self.readings.len() {
-            self.readings.resize(node.index() + 1, NOWHERE);
-        }
-        let reading = self.readings[node.index()];
+        let reading = self.readings.get(node);
         if reading >= 0.0 {
             return reading;
         }
-        self.readings[node.index()] = 0.0;
+        self.readings.set(node, 0.0);
         let size = 1.0 / (self.dimension as f32).sqrt();
         let prefix = rng::prefix([SIGNS, self.seed, u64::from(node.0)]);
         let row = self.rows.get_mut(node);
@@ -182,17 +179,15 @@ impl WalkProjection {
 
     pub(super) fn forget(&mut self, nodes: &[NodeId]) {
         for &node in nodes {
-            if let Some(reading) = self.readings.get_mut(node.index()) {
-                *reading = NOWHERE;
-                self.rows.clear(node);
-            }
+            self.readings.set(node, NOWHERE);
+            self.rows.clear(node);
         }
         self.early.retain(|(u, v, _)| !nodes.contains(u) && !nodes.contains(v));
     }
 
     pub(super) fn reset(&mut self) {
         self.rows.reset();
-        self.readings.clear();
+        self.readings = NodeTable::new(NOWHERE);
         self.clock.reset();
         self.stream = StreamClock::default();
         self.early.clear();
@@ -208,8 +203,8 @@ impl WalkProjection {
         tables::write_table(out, &early(|event| event.0))?;
         tables::write_table(out, &early(|event| event.1))?;
         tables::write_table(out, &self.early.iter().map(|event| event.2).collect::<Vec<EventTime>>())?;
-        self.rows.write(self.readings.len(), out)?;
-        tables::write_table(out, &self.readings)
+        self.rows.write(out)?;
+        tables::write_nodes(out, &self.readings, |reading| reading)
     }
 
     /// What was written of a projection of this shape, with the seed that it had.
@@ -227,15 +222,12 @@ impl WalkProjection {
         let [u, v] = ends;
         new.early = u.into_iter().zip(v).zip(times).map(|((u, v), time)| (u, v, time)).collect();
         new.rows = NodeRows::read(new.zeros.len(), input)?;
-        new.readings = tables::read_table(input)?;
-        if new.rows.len() != new.readings.len() {
-            return Err(StateError::Lengths { table: "walk" });
-        }
+        new.readings = tables::read_nodes(input, NOWHERE)?;
         Ok(new)
     }
 
     pub(super) fn bytes(&self) -> usize {
-        self.rows.bytes() + self.readings.capacity() * size_of::<f64>()
+        self.rows.bytes() + self.readings.bytes()
     }
 }
 

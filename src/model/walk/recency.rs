@@ -1,9 +1,12 @@
 //! [`Recency`]: when nodes and pairs were last seen, and how often nodes were.
 
+use std::io::{Read, Result, Write};
+
 use hashbrown::{HashMap, HashSet};
 
-use crate::event::{EventTime, NodeId};
+use crate::event::{EventTime, NodeId, NodeTable};
 use crate::model::pair_budget::evict_oldest;
+use crate::model::tables;
 
 /// A time that never was.
 const NEVER: EventTime = EventTime::MIN;
@@ -82,7 +85,7 @@ impl Seen {
 /// Times and counts by node and by pair.
 #[derive(Clone, Debug)]
 pub(super) struct Recency {
-    nodes: Vec<Node>,
+    nodes: NodeTable<Node>,
     /// By the two ids, the smaller one first: one lookup covers both directions.
     pairs: HashMap<u64, PairTimes>,
     /// Pairs that were last seen before this count as never seen; [`NEVER`]: none do.
@@ -104,25 +107,16 @@ impl PartialEq for Recency {
     }
 }
 
-/// [`Recency`] as tables: last times and events by node; keys of pairs, ascending, and the times of each.
-pub(super) struct Columns {
-    pub last: Vec<EventTime>,
-    pub events: Vec<u32>,
-    pub pairs: Vec<u64>,
-    pub forth: Vec<EventTime>,
-    pub back: Vec<EventTime>,
-}
-
 impl Recency {
     /// Has seen nothing.
     pub fn new() -> Self {
-        let (nodes, pairs) = (Vec::new(), HashMap::new());
+        let (nodes, pairs) = (NodeTable::new(Node::UNSEEN), HashMap::new());
         Self { nodes, pairs, since: NEVER, pairs_max: 0, prune_at: PRUNE_MIN, evicted: 0 }
     }
 
     /// What stands at `time`.
     pub fn of(&self, u: NodeId, v: NodeId, time: EventTime) -> Seen {
-        let nodes = [u, v].map(|node| self.nodes.get(node.index()).copied().unwrap_or(Node::UNSEEN));
+        let nodes = [u, v].map(|node| self.nodes.get(node));
         // Saves a lookup for nodes that are new.
         let pair = if nodes.iter().all(|node| node.events > 0) { self.pair(u, v) } else { None };
         let (last, events) = (nodes.map(|node| Some(node.last)), nodes.map(|node| node.events as f32));
@@ -141,19 +135,14 @@ impl Recency {
 
     /// Events of a node; a loop counts twice.
     pub fn events(&self, node: NodeId) -> u32 {
-        self.nodes.get(node.index()).map_or(0, |node| node.events)
+        self.nodes.get(node).events
     }
 
     /// Takes in one event; a late one turns no time back.
     pub fn observe(&mut self, u: NodeId, v: NodeId, time: EventTime) {
-        let len = u.index().max(v.index()) + 1;
-        if len > self.nodes.len() {
-            self.nodes.resize(len, Node::UNSEEN);
-        }
         for node in [u, v] {
-            let node = &mut self.nodes[node.index()];
-            node.last = node.last.max(time);
-            node.events = node.events.saturating_add(1);
+            let Node { last, events } = self.nodes.get(node);
+            self.nodes.set(node, Node { last: last.max(time), events: events.saturating_add(1) });
         }
         let pair = self.pairs.entry(PairTimes::key(u, v)).or_insert(PairTimes::NEVER);
         if u <= v {
@@ -195,11 +184,7 @@ impl Recency {
 
     /// Forgets nodes: their pairs count as never seen.
     pub fn forget(&mut self, nodes: &[NodeId]) {
-        for node in nodes {
-            if let Some(node) = self.nodes.get_mut(node.index()) {
-                *node = Node::UNSEEN;
-            }
-        }
+        nodes.iter().for_each(|&node| self.nodes.set(node, Node::UNSEEN));
     }
 
     /// Lets the pairs of nodes go. Visits every pair.
@@ -210,32 +195,38 @@ impl Recency {
         }
     }
 
-    /// All of it as tables.
-    pub fn columns(&self) -> Columns {
+    /// Writes last times and events by node; keys of pairs, ascending, and the times of each.
+    pub fn write(&self, out: &mut impl Write) -> Result<()> {
+        tables::write_nodes(out, &self.nodes, |node| node.last)?;
+        tables::write_nodes(out, &self.nodes, |node| node.events)?;
         let mut pairs: Vec<(u64, PairTimes)> = self.pairs().collect();
         pairs.sort_unstable_by_key(|&(key, _)| key);
-        Columns {
-            last: self.nodes.iter().map(|node| node.last).collect(),
-            events: self.nodes.iter().map(|node| node.events).collect(),
-            forth: pairs.iter().map(|(_, times)| times.forth).collect(),
-            back: pairs.iter().map(|(_, times)| times.back).collect(),
-            pairs: pairs.iter().map(|&(key, _)| key).collect(),
-        }
+        tables::write_table(out, &pairs.iter().map(|&(key, _)| key).collect::<Vec<u64>>())?;
+        tables::write_table(out, &pairs.iter().map(|(_, times)| times.forth).collect::<Vec<EventTime>>())?;
+        tables::write_table(out, &pairs.iter().map(|(_, times)| times.back).collect::<Vec<EventTime>>())
     }
 
-    /// From tables; `None` where lengths differ.
-    pub fn from_columns(columns: Columns) -> Option<Self> {
-        let Columns { last, events, pairs, forth, back } = columns;
+    /// Reads what [`write`](Self::write) wrote; `None` where lengths differ.
+    pub fn read(input: &mut impl Read) -> Result<Option<Self>> {
+        let (last, events) = (tables::read_nodes(input, NEVER)?, tables::read_nodes(input, 0_u32)?);
+        let pairs: Vec<u64> = tables::read_table(input)?;
+        let (forth, back): (Vec<EventTime>, Vec<EventTime>) =
+            (tables::read_table(input)?, tables::read_table(input)?);
         if last.len() != events.len() || pairs.len() != forth.len() || pairs.len() != back.len() {
-            return None;
+            return Ok(None);
         }
-        let nodes = last.into_iter().zip(events).map(|(last, events)| Node { last, events }).collect();
+        let mut recency = Self::new();
+        for (node, events) in events.iter() {
+            recency.nodes.set(node, Node { last: last.get(node), events });
+        }
+        recency.nodes.extend_to(events.len());
         let times = forth.into_iter().zip(back).map(|(forth, back)| PairTimes { forth, back });
-        Some(Self { nodes, pairs: pairs.into_iter().zip(times).collect(), ..Self::new() })
+        recency.pairs = pairs.into_iter().zip(times).collect();
+        Ok(Some(recency))
     }
 
     pub fn bytes(&self) -> usize {
-        self.nodes.capacity() * size_of::<Node>() + self.pairs.allocation_size()
+        self.nodes.bytes() + self.pairs.allocation_size()
     }
 }
 

@@ -2,9 +2,9 @@
 
 use std::io::{Error, ErrorKind, Read, Result, Write};
 
-use super::StreamNegatives;
-use crate::event::{EdgeId, NodeId};
-use crate::model::tables::{read_table, read_u64, write_table, write_u64};
+use super::{NEVER, StreamNegatives};
+use crate::event::NodeId;
+use crate::model::tables::{read_nodes, read_table, read_u64, write_nodes, write_table, write_u64};
 
 impl StreamNegatives {
     /// Writes the destinations.
@@ -15,7 +15,7 @@ impl StreamNegatives {
         write_table(out, self.known.nodes())?;
         write_table(out, &self.recent.iter().copied().collect::<Vec<NodeId>>())?;
         write_u64(out, u64::from(self.last.is_some()))?;
-        write_table(out, self.last.as_deref().unwrap_or_default())?;
+        self.last.iter().try_for_each(|last| write_nodes(out, last, |edge| edge))?;
         write_u64(out, self.unsearched as u64)
     }
 
@@ -28,12 +28,11 @@ impl StreamNegatives {
         self.known.extend(&read_table::<NodeId>(input)?);
         self.recent = read_table::<NodeId>(input)?.into();
         let ages = read_u64(input)? == 1;
-        let last: Vec<EdgeId> = read_table(input)?;
-        self.unsearched = usize::try_from(read_u64(input)?).map_err(|_| malformed())?;
         if ages != self.last.is_some() {
             return Err(malformed());
         }
-        self.last = ages.then_some(last);
+        self.last = if ages { Some(read_nodes(input, NEVER)?) } else { None };
+        self.unsearched = usize::try_from(read_u64(input)?).map_err(|_| malformed())?;
         Ok(())
     }
 }
@@ -41,6 +40,7 @@ impl StreamNegatives {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::event::EdgeId;
 
     #[test]
     fn destinations_come_back_in_their_order_and_age_on() {
