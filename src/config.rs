@@ -147,7 +147,8 @@ Model {
 });
 section!(/// `[learner]`
 Learner {
-    train: bool, start: StartPolicy, batch_events: usize, batch_wait_ms: u64, learning_rate: f32, seed: u64,
+    train: bool, start: StartPolicy, batch_events: usize, batch_wait_ms: u64, learning_rate: f32,
+    gradient_delay_batches: u64, seed: u64,
     lag_events_max: u64, lag_target_ms: u64, share_min: f64,
     quality_window_batches: usize, rank_queries_per_batch: usize,
     rank_candidates: usize, pairs_max: usize, threads: usize, nice: u64, schedule: Schedule, replay: Replay, gate: Gate,

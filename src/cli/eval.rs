@@ -20,6 +20,7 @@ use crate::config::AggregatorKind;
 use crate::device::DeviceSpec;
 use crate::model::walk::{Decay, WalkOptions};
 use crate::model::{EdgeTypes, ModelOptions};
+use crate::train::GRADIENT_DELAY_BATCHES;
 use progress::ProgressBars;
 use report::Report;
 pub use values::{BankName, ModelName, NegativesFlag, ProtocolName, SightName, name_of};
@@ -71,6 +72,11 @@ pub struct EvalArgs {
     /// Step size of Adam
     #[arg(long, default_value_t = 1e-3)]
     pub learning_rate: f64,
+    /// Batches over which gradients of the memory of neighbors and negatives are added up before they reach the memory
+    /// updater; 0: none (models with messages, on the CPU)
+    #[arg(long, value_name = "N", default_value_t = GRADIENT_DELAY_BATCHES)]
+    #[arg(value_parser = clap::value_parser!(u64).range(..=1000))]
+    pub gradient_delay_batches: u64,
     /// Share of activations dropped while training; 0.4 for graphmixer and 0.1 for others if not given
     #[arg(long)]
     pub dropout: Option<f64>,

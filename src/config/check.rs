@@ -118,6 +118,9 @@ impl Config {
             rate,
             "must be a positive number",
         );
+        let delay = self.learner.gradient_delay_batches;
+        let allowed = "must be at most 1000: weights move on while gradients wait";
+        faults.require(delay <= 1000, "learner.gradient_delay_batches", delay, allowed);
         let nice = self.learner.nice;
         faults.require(nice <= 19, "learner.nice", nice, "must be at most 19");
         let types = self.model.edge_types;

@@ -282,8 +282,13 @@ impl Parts {
 #[must_use]
 pub fn trainer_options(config: &Config) -> TrainerOptions {
     let learner = &config.learner;
-    let (model, schedule) = (config.model_options(), config.schedule());
-    TrainerOptions { model, learning_rate: learner.learning_rate, schedule, seed: learner.seed }
+    TrainerOptions {
+        model: config.model_options(),
+        learning_rate: learner.learning_rate,
+        schedule: config.schedule(),
+        gradient_delay_batches: learner.gradient_delay_batches,
+        seed: learner.seed,
+    }
 }
 
 /// What the learner goes on from: the checkpoint that was found, or nothing.

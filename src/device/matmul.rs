@@ -8,6 +8,8 @@
 
 #![allow(unsafe_code)]
 
+use std::cell::Cell;
+
 use gemm::Parallelism;
 use rayon::prelude::*;
 
@@ -129,6 +131,25 @@ impl Into {
     }
 }
 
+thread_local! {
+    /// Whether products that this thread begins are computed by it alone.
+    static ALONE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs `work`, whose products are not shared among threads: the caller has given the others work of their own. The
+/// results are the same.
+pub fn alone<R>(work: impl FnOnce() -> R) -> R {
+    /// Puts back what was set before, also when the work panics.
+    struct Before(bool);
+    impl Drop for Before {
+        fn drop(&mut self) {
+            ALONE.set(self.0);
+        }
+    }
+    let _before = Before(ALONE.replace(true));
+    work()
+}
+
 /// `destination = scale * a * b`, or `destination += scale * a * b`.
 ///
 /// # Panics
@@ -150,7 +171,8 @@ pub fn matmul(destination: ViewMut<'_>, into: Into, scale: f32, a: View<'_>, b: 
     if pieces > 1 {
         return sum_of_pieces(destination, into, scale, a, b, pieces);
     }
-    let parallelism = if m * n * k < PARALLEL_FROM { Parallelism::None } else { Parallelism::Rayon(0) };
+    let shared = m * n * k >= PARALLEL_FROM && !ALONE.get();
+    let parallelism = if shared { Parallelism::Rayon(0) } else { Parallelism::None };
     product(destination, into, scale, a, b, parallelism);
 }
 

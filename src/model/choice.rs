@@ -19,7 +19,7 @@ use super::tgat::{Tgat, TgatOptions};
 use super::tgn::{Tgn, TgnOptions};
 use super::walk::{WalkNetwork, WalkOptions};
 use super::{
-    EdgePlaces, EdgeTypes, FeatureRows, Interactions, MessageRows, ModelState, Neighborhood, Touched,
+    EdgePlaces, EdgeTypes, FeatureRows, Interactions, MessageRows, ModelState, Neighborhood, Part, Touched,
 };
 use crate::device::Device;
 use crate::event::{EventTime, NodeId};
@@ -185,6 +185,8 @@ impl From<WalkOptions> for ModelOptions {
 pub struct EmbeddingInput<'a> {
     /// Seeds and neighbors as slots of distinct nodes.
     pub neighborhood: &'a Neighborhood,
+    /// The seeds to embed; all without it. Only of a sample of one layer.
+    pub part: Option<&'a Part>,
     /// Feature rows of its slots and nodes, of each kind that the model's options give a width.
     pub rows: &'a FeatureRows,
     /// Where the edge rows are on the GPU that computes, if they are kept there.
@@ -199,6 +201,16 @@ pub struct EmbeddingInput<'a> {
 }
 
 impl EmbeddingInput<'_> {
+    /// The seeds.
+    pub(super) fn seeds(&self) -> Vec<(NodeId, EventTime)> {
+        Part::select(self.part, &self.neighborhood.seeds().collect::<Vec<_>>(), 1)
+    }
+
+    /// Slot of the node of each seed, where no neighbors are sampled.
+    pub(super) fn own(&self) -> Vec<u32> {
+        Part::select(self.part, self.neighborhood.pairs(), 1)
+    }
+
     /// Features `[nodes, dimension]` of the distinct nodes, projected if there is a `projection`.
     pub(super) fn node_features(
         &self,
@@ -308,6 +320,22 @@ impl Model {
         }
     }
 
+    /// The same while a trainer on the CPU defers gradients (see [`Deferred`](super::Deferred)): kept rows are read, and only messages that
+    /// are due are applied. `None` of a model that applies no messages.
+    ///
+    /// # Panics
+    /// If `messages` are rows of other messages.
+    pub(crate) fn deferred_memory(
+        &self,
+        tape: &mut Tape<'_>,
+        state: &ModelState,
+        nodes: (&[NodeId], MessageRows<'_>),
+        is_due: impl Fn(NodeId) -> bool,
+    ) -> Option<super::DeferredMemory> {
+        let Network::Tgn(tgn) = &self.network else { return None };
+        Some(tgn.deferred_memory(tape, state, nodes, is_due))
+    }
+
     /// Updates `state` with a batch: writes fresh memory rows back, then stores the batch's messages. `fresh(i)` is
     /// the row of `touched.nodes()[i]` after its pending message; `rows` are those of the edges of the batch's events,
     /// where messages are averaged. Returns how many rows of memory were refused because they were not finite.
@@ -347,7 +375,28 @@ impl Model {
     /// # Panics
     /// If the rows are of another neighborhood.
     pub fn embed(&self, tape: &mut Tape<'_>, memory: Var, input: &EmbeddingInput<'_>) -> Var {
-        self.network.embed(tape, memory, input)
+        let table = self.table(tape, memory, input);
+        self.embed_from(tape, table, input)
+    }
+
+    /// What embeddings of all seeds read of the distinct nodes, `[nodes, memory_dim]`: their memory rows, with their
+    /// features where the model adds those.
+    ///
+    /// # Panics
+    /// If the rows are of another neighborhood.
+    pub(crate) fn table(&self, tape: &mut Tape<'_>, memory: Var, input: &EmbeddingInput<'_>) -> Var {
+        match &self.network {
+            Network::Tgn(tgn) => tgn.add_node_features(tape, memory, input),
+            _ => memory,
+        }
+    }
+
+    /// Embeddings `[seeds, embedding_dim]`, given the [`table`](Self::table).
+    ///
+    /// # Panics
+    /// If the table is of another neighborhood.
+    pub(crate) fn embed_from(&self, tape: &mut Tape<'_>, table: Var, input: &EmbeddingInput<'_>) -> Var {
+        self.network.embed(tape, table, input)
     }
 
     /// Logits `[pairs, 1]` of an event between each two of the pairs `(src[i], dst[i])`, each a row of `embeddings`.

@@ -46,7 +46,7 @@ impl EdgePlaces {
 impl EmbeddingInput<'_> {
     /// What level `level` (1 and up) of a network reads; see [`Neighborhood::hop`](super::Neighborhood::hop).
     pub(super) fn hop(&self, level: usize) -> Hop {
-        let hop = self.neighborhood.hop(level, self.rows);
+        let hop = self.neighborhood.hop(level, self.rows, self.part);
         match self.places {
             Some(places) => places.lead(hop),
             None => hop,

@@ -11,9 +11,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::{FeatureRows, Neighborhood};
+use super::{FeatureRows, Neighborhood, Part};
 use crate::nn::{SlotRows, Tape, Tensor, TimeEncoder, Var};
-use crate::sampler::MessageFlowGraph;
 
 /// What one level of a network reads: `n` pairs with K slots each.
 #[derive(Clone, Debug)]
@@ -50,31 +49,35 @@ impl Hop {
 impl Neighborhood {
     /// What level `level` (1 and up) of a network with as many levels as the sample has layers reads.
     ///
+    /// With a `part`, of a sample of one layer, only its seeds are read.
+    ///
     /// # Panics
     /// If there are fewer layers, or the rows are of another neighborhood.
     #[must_use]
-    pub fn hop(&self, level: usize, rows: &FeatureRows) -> Hop {
+    pub fn hop(&self, level: usize, rows: &FeatureRows, part: Option<&Part>) -> Hop {
         let depth = self.layers().len() + 1 - level;
         let graphs = || self.layers()[..depth].iter().map(|layer| &layer.graph);
         let pairs = self.pairs_in(depth);
         let slots: usize = graphs().map(|graph| graph.neighbors.len()).sum();
+        let fanout = slots.checked_div(pairs).unwrap_or(0);
         let (own, neighbors) = match level {
-            1 => (self.pairs().to_vec(), self.neighbors().to_vec()),
+            1 => (Part::select(part, self.pairs(), 1), Part::select(part, self.neighbors(), fanout)),
             // Rows of the level before are in the order of the pairs.
             _ => ((0..pairs as u32).collect(), self.next_pairs(0..depth)),
         };
-        let column =
-            |values: fn(&MessageFlowGraph) -> &Vec<f32>| graphs().flat_map(values).copied().collect();
+        let deltas: Vec<f32> = graphs().flat_map(|graph| &graph.deltas).copied().collect();
+        let counts: Vec<u32> = graphs().flat_map(|graph| &graph.counts).copied().collect();
         let edge_rows = rows.edge_rows();
-        let edges = if edge_rows.is_some() { rows.slots()[..slots].to_vec() } else { Vec::new() };
+        let edges = edge_rows.as_ref().map(|_| Part::select(part, &rows.slots()[..slots], fanout));
+        let types = rows.slot_types(slots);
         Hop {
             own,
             neighbors,
-            deltas: column(|graph| &graph.deltas),
-            counts: graphs().flat_map(|graph| &graph.counts).copied().collect(),
+            deltas: Part::select(part, &deltas, fanout),
+            counts: Part::select(part, &counts, 1),
             edge_rows,
-            edges,
-            types: rows.slot_types(slots),
+            edges: edges.unwrap_or_default(),
+            types: if types.is_empty() { types } else { Part::select(part, &types, fanout) },
         }
     }
 

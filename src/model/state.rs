@@ -12,6 +12,7 @@ use std::io::{Read, Write};
 
 use thiserror::Error;
 
+use super::deferred::Deferred;
 use super::mirror::NodeMirror;
 use super::walk::WalkState;
 use super::{Mailbox, Needs, NodeMemory, tables};
@@ -27,6 +28,8 @@ pub struct ModelState {
     pub memory: NodeMemory,
     /// Messages that wait to be applied.
     pub mailbox: Mailbox,
+    /// Rows of memory whose message was applied already, while a trainer defers their gradients.
+    pub deferred: Deferred,
     /// When the stream began; `None` before the first event. A time far from those of the first events is not taken
     /// for its begin.
     pub origin: Option<EventTime>,
@@ -77,6 +80,7 @@ impl ModelState {
         Self {
             memory: NodeMemory::new(kept_dim(needs)),
             mailbox: Mailbox::new(needs.mailbox_dim),
+            deferred: Deferred::new(kept_dim(needs)),
             origin: None,
             began: StreamClock::default(),
             walks: needs.walks.as_ref().map(WalkState::new),
@@ -88,6 +92,7 @@ impl ModelState {
     pub fn reset(&mut self) {
         self.memory.reset();
         self.mailbox.reset();
+        self.deferred.clear();
         self.mirror.clear();
         self.origin = None;
         self.began = StreamClock::default();
@@ -109,6 +114,7 @@ impl ModelState {
         let mut gone = nodes.to_vec();
         gone.sort_unstable();
         let lost = self.mailbox.forget_from(&gone);
+        gone.iter().chain(&lost).for_each(|&node| self.deferred.forget(node));
         self.mirror.is_stale(gone.into_iter().chain(lost.iter().copied()));
         lost
     }
@@ -156,7 +162,10 @@ impl ModelState {
     /// Bytes held.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.memory.bytes() + self.mailbox.bytes() + self.walks.as_ref().map_or(0, WalkState::bytes)
+        self.memory.bytes()
+            + self.mailbox.bytes()
+            + self.deferred.bytes()
+            + self.walks.as_ref().map_or(0, WalkState::bytes)
     }
 
     /// Writes the state; [`Self::read`] restores it bit for bit.
@@ -171,6 +180,7 @@ impl ModelState {
         tables::write_table(out, &self.began.to_numbers())?;
         self.memory.save(out)?;
         self.mailbox.save(out)?;
+        self.deferred.write(out)?;
         self.walks.as_ref().map_or(Ok(()), |walks| walks.write(out))
     }
 
@@ -197,9 +207,10 @@ impl ModelState {
         let memory = NodeMemory::load(width, input)?;
         let mailbox = Mailbox::load(needs.mailbox_dim, input)?;
         let mailbox = mailbox.ok_or(StateError::Lengths { table: "mailbox" })?;
+        let deferred = Deferred::read(width, input)?;
         let walks = needs.walks.map(|options| WalkState::read(&options, input)).transpose()?;
         let (origin, mirror) = (origin.first().copied(), NodeMirror::default());
-        Ok(Self { memory, mailbox, origin, began, walks, mirror })
+        Ok(Self { memory, mailbox, deferred, origin, began, walks, mirror })
     }
 }
 

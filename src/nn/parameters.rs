@@ -6,6 +6,8 @@
 use crate::device::Device;
 
 use super::Tensor;
+use super::cpu::vector::sum_of_squares;
+use super::ops::elementwise::accumulate;
 
 /// A parameter's place in its [`Parameters`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -147,7 +149,7 @@ impl Gradients {
     /// Lets the next backward overwrite every gradient instead of adding to it, without the pass over memory that
     /// [`zero`](Self::zero) takes. Until that backward is done the values mean nothing.
     pub fn start_over(&mut self) {
-        self.holds.fill(Holds::Stale);
+        self.holds.iter_mut().filter(|holds| **holds == Holds::Sum).for_each(|holds| *holds = Holds::Stale);
     }
 
     /// A gradient for an operation to write, and whether it is to be overwritten (`true`) or added to.
@@ -167,6 +169,16 @@ impl Gradients {
             if *holds == Holds::Stale {
                 tensor.clear();
                 *holds = Holds::Zeros;
+            }
+        }
+    }
+
+    /// Adds the gradients of the same parameters that another backward made.
+    pub fn add(&mut self, other: &Self) {
+        for (i, (added, holds)) in other.tensors.iter().zip(&other.holds).enumerate() {
+            if *holds == Holds::Sum {
+                let (sum, overwrite) = self.slot(ParamId(i));
+                accumulate(sum, added, overwrite);
             }
         }
     }
@@ -196,8 +208,7 @@ impl Gradients {
     /// Euclidean norm over all gradients.
     #[must_use]
     pub fn norm(&self) -> f32 {
-        let squares = self.tensors.iter().flat_map(|t| t.data()).map(|v| f64::from(*v) * f64::from(*v));
-        squares.sum::<f64>().sqrt() as f32
+        self.tensors.iter().map(|tensor| sum_of_squares(tensor.data())).sum::<f64>().sqrt() as f32
     }
 
     /// Multiplies every gradient by `factor`.

@@ -8,6 +8,7 @@
 //! Knows nothing of what an operation computes: see `ops`.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use crate::device::Device;
 
@@ -29,6 +30,8 @@ pub struct Var(pub(super) usize);
 
 pub(super) enum Value {
     Owned(Tensor),
+    /// Read by other tapes as well.
+    Shared(Arc<Tensor>),
     Param(ParamId),
 }
 
@@ -117,6 +120,34 @@ impl<'p> Tape<'p> {
         self.push(there, false, None)
     }
 
+    /// A value of the CPU whose gradient is wanted: see [`backward_to`](Self::backward_to).
+    pub fn leaf(&mut self, tensor: Tensor) -> Var {
+        let needs_gradient = self.mode == Mode::Train;
+        self.push(tensor, needs_gradient, None)
+    }
+
+    /// The same of a value that tapes share.
+    pub fn shared_leaf(&mut self, tensor: Arc<Tensor>, needs_gradient: bool) -> Var {
+        let needs_gradient = needs_gradient && self.mode == Mode::Train;
+        self.nodes.push(Node { value: Value::Shared(tensor), needs_gradient, operation: None });
+        Var(self.nodes.len() - 1)
+    }
+
+    /// A value for other tapes to read, and whether a gradient has to flow into it.
+    ///
+    /// # Panics
+    /// If `var` is of another tape, or a parameter.
+    pub fn share(&mut self, var: Var) -> (Arc<Tensor>, bool) {
+        let node = &mut self.nodes[var.0];
+        let shared = match std::mem::replace(&mut node.value, Value::Owned(Tensor::default())) {
+            Value::Owned(tensor) => Arc::new(tensor),
+            Value::Shared(tensor) => tensor,
+            Value::Param(id) => panic!("parameter {} is there for all tapes", id.0),
+        };
+        node.value = Value::Shared(shared.clone());
+        (shared, node.needs_gradient)
+    }
+
     /// A parameter as a value; its gradient goes to [`Gradients`].
     pub fn param(&mut self, id: ParamId) -> Var {
         let needs_gradient = self.mode == Mode::Train;
@@ -142,6 +173,7 @@ impl<'p> Tape<'p> {
         let nothing = Value::Owned(Tensor::default());
         match std::mem::replace(&mut self.nodes[var.0].value, nothing) {
             Value::Owned(tensor) => tensor,
+            Value::Shared(tensor) => Arc::unwrap_or_clone(tensor),
             Value::Param(id) => self.parameters.get(id).clone(),
         }
     }
@@ -195,9 +227,36 @@ impl<'p> Tape<'p> {
     /// # Panics
     /// If `loss` is not `1 x 1`, depends on no parameter, or the tape is in [`Mode::Inference`].
     pub fn backward(&mut self, loss: Var, gradients: &mut Gradients) {
+        self.backward_to(None, (loss, 1.0), gradients);
+    }
+
+    /// Like [`backward`](Self::backward) from `share` times the loss, and returns what flowed into a
+    /// [`leaf`](Self::leaf); `None` if nothing did.
+    ///
+    /// # Panics
+    /// As [`backward`](Self::backward).
+    pub fn backward_to(
+        &mut self,
+        leaf: Option<Var>,
+        (loss, share): (Var, f32),
+        gradients: &mut Gradients,
+    ) -> Option<Tensor> {
         assert_eq!(self.value(loss).shape(), (1, 1), "backward from a value that is not 1x1");
-        let one = Tensor::from_slice(&self.device, 1, 1, &[1.0]);
-        self.backward_from(loss, one, gradients);
+        let share = Tensor::from_slice(&self.device, 1, 1, &[share]);
+        self.walk((loss, share), leaf, gradients)
+    }
+
+    /// Like [`backward_from`](Self::backward_from), and returns what flowed into a [`leaf`](Self::leaf).
+    ///
+    /// # Panics
+    /// As [`backward_from`](Self::backward_from).
+    pub fn backward_from_to(
+        &mut self,
+        leaf: Option<Var>,
+        value: (Var, Tensor),
+        gradients: &mut Gradients,
+    ) -> Option<Tensor> {
+        self.walk(value, leaf, gradients)
     }
 
     /// Like [`backward`](Self::backward), from any value whose gradient `d` is known.
@@ -206,12 +265,22 @@ impl<'p> Tape<'p> {
     /// If `d` is not of the value's shape, the value depends on no parameter, or the tape is in
     /// [`Mode::Inference`].
     pub fn backward_from(&mut self, value: Var, d: Tensor, gradients: &mut Gradients) {
+        self.walk((value, d), None, gradients);
+    }
+
+    fn walk(
+        &mut self,
+        (value, d): (Var, Tensor),
+        leaf: Option<Var>,
+        gradients: &mut Gradients,
+    ) -> Option<Tensor> {
         assert_eq!(self.mode, Mode::Train, "backward on a tape in inference mode");
         assert_eq!(self.value(value).shape(), d.shape(), "a value and its gradient");
         assert!(self.nodes[value.0].needs_gradient, "the loss depends on no parameter");
         let mut flowing: Vec<Option<Tensor>> = Vec::new();
         flowing.resize_with(value.0 + 1, || None);
         flowing[value.0] = Some(d);
+        let mut wanted = None;
         for at in (0..=value.0).rev() {
             let Some(d) = flowing[at].take() else { continue };
             let operation = self.nodes[at].operation.take();
@@ -226,10 +295,12 @@ impl<'p> Tape<'p> {
             match (operation, &self.nodes[at].value) {
                 (Some(operation), _) => operation.backward(Var(at), d, &mut walk),
                 (None, Value::Param(_)) => walk.flow(Var(at), d),
+                (None, _) if leaf == Some(Var(at)) => wanted = Some(d),
                 (None, _) => walk.give(d),
             }
         }
         gradients.settle();
+        wanted
     }
 
     pub(super) fn push(
@@ -269,8 +340,11 @@ impl Drop for Tape<'_> {
             if let Some(operation) = node.operation {
                 operation.release(pool);
             }
-            if let Value::Owned(tensor) = node.value {
-                pool.give(tensor);
+            match node.value {
+                Value::Owned(tensor) => pool.give(tensor),
+                // Whoever is last keeps the memory.
+                Value::Shared(tensor) => Arc::into_inner(tensor).into_iter().for_each(|t| pool.give(t)),
+                Value::Param(_) => {}
             }
         }
     }
@@ -279,6 +353,7 @@ impl Drop for Tape<'_> {
 fn value_of<'a>(nodes: &'a [Node], parameters: &'a Parameters, var: Var) -> &'a Tensor {
     match &nodes[var.0].value {
         Value::Owned(tensor) => tensor,
+        Value::Shared(tensor) => tensor,
         Value::Param(id) => parameters.get(*id),
     }
 }

@@ -276,7 +276,8 @@ impl QueryEngine {
             let last_event = &|node| self.states.updated(node);
             let origin = self.states.origin();
             let (places, dropout) = (None, [0, 0]);
-            let input = EmbeddingInput { neighborhood, rows, places, last_event, origin, dropout };
+            let input =
+                EmbeddingInput { neighborhood, part: None, rows, places, last_event, origin, dropout };
             let embeddings = model.embed(&mut tape, memory, &input);
             vectors.extend_from_slice(tape.value(embeddings).data());
         }

@@ -1,7 +1,8 @@
 //! What [`Trainer`] computes without learning: embeddings, scores that change no state, and rows to publish.
 
+use super::pass::{Apply, Pass, embed};
 use super::prepare::{PreparedBatch, gather_message_rows};
-use super::step::{forward, score_pairs};
+use super::shards::Sharded;
 use super::trainer::{Negatives, Positives, RankQuery, Scratch, StepMode, TrainError, Trainer, World};
 use crate::event::{EventTime, NodeId};
 use crate::feature::FeatureStore;
@@ -139,11 +140,17 @@ impl Trainer {
         if batch.positives().src.is_empty() {
             return Ok((Vec::new(), Vec::new()));
         }
-        let Scratch { pool, edges, .. } = &mut *self.scratch.lock();
+        let Scratch { pool, shards, edges, .. } = &mut *self.scratch.lock();
         let places = edges.place(model.device(), &batch.rows);
-        let mut tape = Tape::pooled(model.device(), &model.parameters, Mode::Inference, pool);
-        let scored = score_pairs(model, &mut tape, &self.state, (batch, places.as_ref()), [0, 0]);
-        let mut positive = tape.read(scored.logits).into_owned();
+        let (state, places, apply) = (&self.state, places.as_ref(), Apply::All);
+        let pass = Pass { model, state, batch, places, apply, dropout: [0, 0] };
+        let mut positive = if pass.has_parts() {
+            Sharded::run(&pass, (&model.parameters, Mode::Inference), pool, shards).logits
+        } else {
+            let mut tape = Tape::pooled(model.device(), &model.parameters, Mode::Inference, pool);
+            let scored = pass.score(&mut tape);
+            tape.read(scored.logits).into_owned()
+        };
         model.device().check()?;
         let negative = positive.split_off(batch.positives().src.len());
         Ok((positive, negative))
@@ -175,8 +182,8 @@ impl Trainer {
         let pending = |node| self.state.mailbox.pending_event(node);
         world.gather(&self.model.needs(), neighborhood, rows, Some(&pending))?;
         let mut tape = Tape::pooled(&self.device, &self.model.parameters, Mode::Inference, pool);
-        let done = forward(&self.model, &mut tape, &self.state, (neighborhood, rows, None), [0, 0]);
-        then(&mut tape, done.embeddings);
+        let embeddings = embed(&self.model, &mut tape, &self.state, (neighborhood, rows));
+        then(&mut tape, embeddings);
         Ok(self.device.check()?)
     }
 

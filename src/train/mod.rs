@@ -15,6 +15,7 @@ pub mod historical;
 mod inference;
 pub mod lookahead;
 mod negative;
+mod pass;
 mod placed;
 pub mod popularity;
 mod prepare;
@@ -24,6 +25,7 @@ pub mod ranking;
 pub mod replay;
 mod save;
 pub mod schedule;
+mod shards;
 mod step;
 pub mod stream;
 mod stream_negatives;
@@ -34,6 +36,6 @@ pub use prepare::{PreparedBatch, Preparer};
 pub use save::{LoadError, SavedTrainer};
 pub use stream_negatives::{RECENT_EVENTS, Rivals, StreamNegatives};
 pub use trainer::{
-    Negatives, PhaseSeconds, Positives, RankQuery, StepMode, StepReport, TrainError, Trainer, TrainerOptions,
-    World,
+    GRADIENT_DELAY_BATCHES, Negatives, PhaseSeconds, Positives, RankQuery, StepMode, StepReport, TrainError,
+    Trainer, TrainerOptions, World,
 };

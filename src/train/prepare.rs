@@ -74,6 +74,11 @@ impl PreparedBatch {
         self.mode
     }
 
+    /// Whether an event of the batch is of `node`.
+    pub(super) fn is_touched(&self, node: NodeId) -> bool {
+        self.touched.last(node).is_some()
+    }
+
     /// The distinct nodes of the events, in order of first appearance.
     #[must_use]
     pub fn touched(&self) -> &[NodeId] {
@@ -323,6 +328,21 @@ pub(super) struct Pairs {
 }
 
 impl Pairs {
+    /// How many blocks of seeds there are, with one for each event in each.
+    pub fn blocks(&self) -> usize {
+        // The negatives' sources are the last block, or the first.
+        let events = self.dst.len() / 2;
+        if self.src.get(events) == Some(&0) { 3 } else { 4 }
+    }
+
+    /// The pairs of a part of `count` events, as rows of its own seeds: sources and destinations.
+    pub fn of_part(&self, count: usize) -> [Vec<u32>; 2] {
+        // Seeds are counted in 32 bits.
+        let n = count as u32;
+        let negatives = if self.blocks() == 3 { 0..n } else { 3 * n..4 * n };
+        [(0..n).chain(negatives).collect(), (n..3 * n).collect()]
+    }
+
     /// Makes the batch's nodes the seeds of `neighborhood`. Negatives that share the positives' sources
     /// share their embeddings too.
     fn seed(

@@ -8,6 +8,7 @@
 
 use std::ops::Range;
 
+use super::pass::Apply;
 use super::prepare::PreparedBatch;
 use super::trainer::{StepReport, TrainError, Trainer};
 use crate::device::rng;
@@ -75,7 +76,7 @@ impl Trainer {
             return Ok(report);
         }
         let dropout = [self.options.seed ^ STREAM, key];
-        match self.score(batch, &mut report, dropout)? {
+        match self.score(batch, &mut report, (Apply::All, dropout))? {
             Ok(()) => Ok(report),
             Err(what) => Err(TrainError::NonFinite { what, step: self.steps }),
         }

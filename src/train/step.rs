@@ -2,72 +2,21 @@
 
 use std::time::Instant;
 
+use super::pass::{Apply, Memory, Pass};
 use super::prepare::{PreparedBatch, lap};
+use super::shards::Sharded;
 use super::trainer::{
     Negatives, PhaseSeconds, Positives, Scratch, StepMode, StepReport, TrainError, Trainer, World,
 };
 use crate::device::Device;
 use crate::event::NodeId;
-use crate::model::walk::WalkState;
-use crate::model::{EdgePlaces, EmbeddingInput, FeatureRows, Model, ModelState, Neighborhood};
-use crate::nn::{Bound, Fetched, Gradients, Mode, Tape, Tensor, Var};
+use crate::model::{Deferred, DeferredMemory, EdgePlaces, Model, ModelState};
+use crate::nn::{Bound, Fetched, Gradients, Mode, Tape, Tensor};
 
 /// Gradients of a larger norm are scaled down to it. The optimizer keeps the square of a gradient for
 /// thousands of steps; without a bound, one strange event would all but stop learning for that long. On the
 /// UCI messages half of all norms are below 0.8 and none reaches 5, so ordinary streams are not touched.
 pub(super) const GRADIENT_NORM_MAX: f32 = 5.0;
-
-/// What a forward pass leaves on the tape.
-pub(super) struct Forward {
-    /// `[nodes, memory_dim]`: memory of the neighborhood's nodes after their pending messages.
-    fresh: Var,
-    /// `[seeds, embedding_dim]`.
-    pub embeddings: Var,
-}
-
-/// What scoring the pairs of a batch leaves on the tape.
-pub(super) struct Scored {
-    /// `[pairs, 1]`, positives first.
-    pub logits: Var,
-    /// As in [`Forward`]; `None` where no memory was read.
-    fresh: Option<Var>,
-}
-
-pub(super) fn forward(
-    model: &Model,
-    tape: &mut Tape<'_>,
-    state: &ModelState,
-    (neighborhood, rows, places): (&Neighborhood, &FeatureRows, Option<&EdgePlaces>),
-    dropout: [u64; 2],
-) -> Forward {
-    let messages = rows.messages().at(places);
-    let fresh = model.fresh_memory(tape, state, neighborhood.nodes().nodes(), messages);
-    let last_event = &|node| state.last_event(node);
-    let origin = state.walks.as_ref().and_then(WalkState::origin);
-    let input = EmbeddingInput { neighborhood, rows, places, last_event, origin, dropout };
-    let embeddings = model.embed(tape, fresh, &input);
-    Forward { fresh, embeddings }
-}
-
-/// Scores the pairs of a batch: by their walks where the model counts those, else by embeddings.
-pub(super) fn score_pairs(
-    model: &Model,
-    tape: &mut Tape<'_>,
-    state: &ModelState,
-    (batch, places): (&PreparedBatch, Option<&EdgePlaces>),
-    dropout: [u64; 2],
-) -> Scored {
-    if state.walks.is_some() {
-        let ([src, dst], times) = batch.pairs();
-        if let Some(logits) = model.walk_logits(tape, state, (&src, &dst), &times) {
-            return Scored { logits, fresh: None };
-        }
-    }
-    let (neighborhood, rows) = batch.sample_and_rows();
-    let done = forward(model, tape, state, (neighborhood, rows, places), dropout);
-    let (src, dst) = (batch.pairs.src.clone(), batch.pairs.dst.clone());
-    Scored { logits: model.logits(tape, done.embeddings, src, dst), fresh: Some(done.fresh) }
-}
 
 impl Trainer {
     /// Takes one step with a batch of events and as many negatives. Events of a batch do not see one
@@ -112,7 +61,11 @@ impl Trainer {
                 Ok(())
             }
             StepMode::Train | StepMode::Score => {
-                let scored = self.score(batch, &mut report, [self.options.seed, step + 1])?;
+                let defers = Some(self.options.gradient_delay_batches).filter(|&delay| {
+                    delay > 0 && self.device == Device::Cpu && batch.mode == StepMode::Train
+                });
+                let apply = defers.map_or(Apply::All, |delay| Apply::Due { step, delay });
+                let scored = self.score(batch, &mut report, (apply, [self.options.seed, step + 1]))?;
                 if scored.is_ok() && batch.mode == StepMode::Train {
                     let state = &self.state;
                     self.model.follow(&batch.positives(), &|node| state.last_event(node));
@@ -134,6 +87,10 @@ impl Trainer {
             self.state.mirror.follow(touched, &written, self.fresh_on_gpu.as_ref(), &others);
         }
         self.fresh_on_gpu = None;
+        match &learned {
+            Ok(()) => touched.nodes().iter().for_each(|&node| self.state.deferred.forget(node)),
+            Err(_) => self.state.deferred.clear(),
+        }
         report.phases.memory += lap(&mut clock);
         match learned {
             Ok(()) => Ok(report),
@@ -151,21 +108,22 @@ impl Trainer {
     }
 
     /// Embeds and scores the batch, learns from it if that is its mode, and leaves the touched nodes'
-    /// fresh memory in the scratch buffer. `dropout` is the key of its masks. What was not finite is the inner error.
+    /// fresh memory in the scratch buffer. `how` is which messages it applies and the key of its dropout masks. What was
+    /// not finite is the inner error.
     ///
     /// On a GPU all work is enqueued first and waited for once.
     pub(super) fn score(
         &mut self,
         batch: &PreparedBatch,
         report: &mut StepReport,
-        dropout: [u64; 2],
+        how: (Apply, [u64; 2]),
     ) -> Result<Result<(), String>, TrainError> {
         let learn = batch.mode == StepMode::Train;
         let (device, phases) = (self.device.clone(), &mut report.phases);
         self.state.mirror.bring_up_to_date(&device, &self.state.memory, &self.state.mailbox);
         // What is kept on the GPU for later batches is not part of the graph of this one.
         let places = self.scratch.get_mut().edges.place(&device, &batch.rows);
-        let mut compute = || self.compute(batch, places.as_ref(), phases, dropout);
+        let mut compute = || self.compute(batch, places.as_ref(), phases, how);
         // Steps that learn are all of one shape.
         let StepOutput { loss, logits, fresh, update } =
             if learn { device.record(compute) } else { compute() };
@@ -195,32 +153,46 @@ impl Trainer {
         batch: &PreparedBatch,
         places: Option<&EdgePlaces>,
         phases: &mut PhaseSeconds,
-        dropout: [u64; 2],
+        (apply, dropout): (Apply, [u64; 2]),
     ) -> StepOutput {
-        let Scratch { pool, .. } = self.scratch.get_mut();
-        let mut clock = Instant::now();
         let learn = batch.mode == StepMode::Train;
         let mode = if learn { Mode::Train } else { Mode::Inference };
-        let mut tape = Tape::pooled(&self.device, &self.model.parameters, mode, pool);
-        let scored = score_pairs(&self.model, &mut tape, &self.state, (batch, places), dropout);
-        let n = batch.positives().src.len();
-        let (happened, made_up) = (tape.rows(scored.logits, 0..n), tape.rows(scored.logits, n..2 * n));
-        let positive_loss = tape.bce_with_logits(happened, &vec![1.0; n]);
-        let negative_loss = tape.bce_with_logits(made_up, &vec![0.0; n]);
-        let loss = tape.add(positive_loss, negative_loss);
+        let pass = Pass { model: &self.model, state: &self.state, batch, places, apply, dropout };
         // Positives are seeds, so each touched node has a slot.
         let slot = |&node: &NodeId| batch.neighborhood.nodes().slot(node).unwrap_or_default();
         let touched = || batch.touched().iter().map(slot).collect::<Vec<u32>>();
-        let fresh = scored.fresh.map(|rows| tape.gather(rows, touched()));
-        phases.forward = lap(&mut clock);
-        if learn {
-            self.gradients.start_over();
-            tape.backward(loss, &mut self.gradients);
-            phases.backward = lap(&mut clock);
-        }
-        let [loss, logits] = [loss, scored.logits].map(|var| tape.take_value(var));
-        let fresh = fresh.map(|var| tape.take_value(var));
-        drop(tape);
+        let Scratch { pool, shards, .. } = self.scratch.get_mut();
+        let (loss, logits, fresh) = if pass.has_parts() {
+            let mut done = Sharded::run(&pass, (&self.model.parameters, mode), pool, shards);
+            if learn {
+                let leaf = done.backward(shards, &mut self.gradients);
+                if let (Memory::Due(memory), Apply::Due { step, .. }) = (&done.memory, apply) {
+                    let nodes = batch.neighborhood.nodes().nodes();
+                    settle(&mut self.state.deferred, &done.tape, (nodes, memory), leaf.as_ref(), step);
+                }
+                leaf.into_iter().for_each(|leaf| done.tape.give(leaf));
+            }
+            [phases.forward, phases.backward] = done.seconds;
+            let fresh = done.tape.gather(done.memory.rows(), touched());
+            let fresh = done.tape.take_value(fresh);
+            let column = |values: &[f32]| Tensor::from_slice(&Device::Cpu, values.len(), 1, values);
+            (column(&[done.loss]), column(&done.logits), Some(fresh))
+        } else {
+            let mut clock = Instant::now();
+            let mut tape = Tape::pooled(&self.device, &self.model.parameters, mode, pool);
+            let scored = pass.score(&mut tape);
+            let loss = pass.loss(&mut tape, scored.logits, batch.positives().src.len());
+            let fresh = scored.fresh.map(|rows| tape.gather(rows, touched()));
+            phases.forward = lap(&mut clock);
+            if learn {
+                self.gradients.start_over();
+                tape.backward(loss, &mut self.gradients);
+                phases.backward = lap(&mut clock);
+            }
+            let [loss, logits] = [loss, scored.logits].map(|var| tape.take_value(var));
+            (loss, logits, fresh.map(|var| tape.take_value(var)))
+        };
+        let mut clock = Instant::now();
         let update = if learn { self.update_weights(&loss) } else { WeightUpdate::Nothing };
         phases.optimizer = lap(&mut clock);
         StepOutput { loss, logits, fresh, update }
@@ -287,6 +259,24 @@ impl Trainer {
         self.fresh_on_gpu = on_gpu;
         Ok(self.device.check()?)
     }
+}
+
+/// Notes what the pass of `step` owes the rows that were kept, and keeps those that it computed.
+fn settle(
+    rows: &mut Deferred,
+    tape: &Tape<'_>,
+    (nodes, memory): (&[NodeId], &DeferredMemory),
+    owed: Option<&Tensor>,
+    step: u64,
+) {
+    if let Some(owed) = owed {
+        memory.kept.iter().for_each(|&slot| rows.owe(nodes[slot as usize], owed.row(slot as usize), step));
+    }
+    if let Some(updated) = memory.updated.map(|updated| tape.value(updated)) {
+        let applied = memory.applied.iter().enumerate();
+        applied.for_each(|(i, &slot)| rows.keep(nodes[slot as usize], updated.row(i), step));
+    }
+    rows.sweep(step);
 }
 
 /// The places among the touched nodes whose memory a step writes, given the rows, and the other end of each one's last

@@ -21,6 +21,7 @@ use super::edge_cache::EdgeCache;
 use super::placed::Placed;
 use super::prepare::PreparedBatch;
 use super::schedule::Schedule;
+use super::shards::Shard;
 use crate::device::Device;
 use crate::device::cuda::CudaError;
 use crate::event::{EventTime, NodeId};
@@ -113,14 +114,20 @@ pub struct TrainerOptions {
     pub learning_rate: f32,
     /// How it goes over the steps.
     pub schedule: Schedule,
+    /// Batches over which the gradient of a memory row that no event touches is added up before it goes through the
+    /// memory updater, on the CPU; 0: each batch applies every message (see [`Deferred`](crate::model::Deferred)).
+    pub gradient_delay_batches: u64,
     /// Decides initial weights and dropout.
     pub seed: u64,
 }
 
+/// The default delay of the gradients of memory rows.
+pub const GRADIENT_DELAY_BATCHES: u64 = 5;
+
 impl Default for TrainerOptions {
     fn default() -> Self {
         let (model, schedule) = (TgnOptions::default().into(), Schedule::default());
-        Self { model, learning_rate: 1e-3, schedule, seed: 0 }
+        Self { model, learning_rate: 1e-3, schedule, gradient_delay_batches: GRADIENT_DELAY_BATCHES, seed: 0 }
     }
 }
 
@@ -198,6 +205,7 @@ pub struct Trainer {
 #[derive(Default)]
 pub(super) struct Scratch {
     pub pool: TapePool,
+    pub shards: Vec<Shard>,
     pub neighborhood: Neighborhood,
     pub rows: FeatureRows,
     /// Rows of edges on the GPU.
@@ -280,9 +288,12 @@ impl Trainer {
     /// Bytes of the buffers that steps share.
     #[must_use]
     pub fn buffer_bytes(&self) -> usize {
-        let Scratch { pool, neighborhood, rows, edges, fresh } = &*self.scratch.lock();
+        let Scratch { pool, shards, neighborhood, rows, edges, fresh } = &*self.scratch.lock();
         let own = neighborhood.bytes() + rows.bytes() + edges.bytes() + self.batch.bytes();
-        pool.bytes() + own + fresh.capacity() * size_of::<f32>()
+        pool.bytes()
+            + shards.iter().map(Shard::bytes).sum::<usize>()
+            + own
+            + fresh.capacity() * size_of::<f32>()
     }
 
     /// Memory and pending messages.
@@ -351,6 +362,7 @@ impl Trainer {
             *self.known.get_mut() = Some(weights.clone());
         }
         self.adam = new_adam(&self.options, &self.device, &self.model);
+        self.state.deferred.clear();
         Ok(())
     }
 

@@ -262,6 +262,7 @@ fn trainer(args: &EvalArgs, stream: &Stream, device: &Device) -> anyhow::Result<
     let options = TrainerOptions {
         model,
         learning_rate: args.learning_rate as f32,
+        gradient_delay_batches: args.gradient_delay_batches,
         seed: args.seed,
         ..TrainerOptions::default()
     };

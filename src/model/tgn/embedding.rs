@@ -74,22 +74,20 @@ impl Gaps {
 }
 
 impl Tgn {
-    /// Embeddings `[seeds, embedding_dim]`, given the memory rows `[nodes, memory_dim]` of the
-    /// neighborhood's distinct nodes.
-    pub(crate) fn embed(&self, tape: &mut Tape<'_>, memory: Var, input: &EmbeddingInput<'_>) -> Var {
-        let rows = self.add_node_features(tape, memory, input);
+    /// Embeddings `[seeds, embedding_dim]`, given the rows h `[nodes, memory_dim]` of the neighborhood's distinct nodes.
+    pub(crate) fn embed(&self, tape: &mut Tape<'_>, rows: Var, input: &EmbeddingInput<'_>) -> Var {
         let [seed, step] = input.dropout;
         let shown = match &self.embedding {
             Module::Attention(block) => {
                 let hop = input.hop(1);
                 return block.apply(tape, rows, hop, &self.time, [seed, step, 0]);
             }
-            Module::Identity => tape.gather(rows, input.neighborhood.pairs().to_vec()),
+            Module::Identity => tape.gather(rows, input.own()),
             Module::Time(gaps) => {
-                let own = tape.gather(rows, input.neighborhood.pairs().to_vec());
+                let own = tape.gather(rows, input.own());
                 // Without an event there is no memory that could drift.
                 let gap = |(node, time)| (input.last_event)(node).map_or(0.0, |last| gap(last, time));
-                gaps.drift(tape, own, input.neighborhood.seeds().map(gap))
+                gaps.drift(tape, own, input.seeds().into_iter().map(gap))
             }
         };
         tape.dropout(shown, self.options.dropout, [seed, step, 1])
@@ -110,7 +108,12 @@ impl Tgn {
     }
 
     /// `h = s + x`, with x projected if its width is not that of memory.
-    fn add_node_features(&self, tape: &mut Tape<'_>, memory: Var, input: &EmbeddingInput<'_>) -> Var {
+    pub(in crate::model) fn add_node_features(
+        &self,
+        tape: &mut Tape<'_>,
+        memory: Var,
+        input: &EmbeddingInput<'_>,
+    ) -> Var {
         if self.options.node_feature_dim == 0 {
             return memory;
         }

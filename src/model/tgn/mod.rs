@@ -17,6 +17,7 @@ mod updater;
 
 pub use aggregator::Aggregator;
 pub use options::{Embedding, TgnOptions, Updater};
+pub(crate) use updater::DeferredMemory;
 
 use super::attention::{AttentionBlock, Output, Projections};
 use super::builder::{Builder, Fill, ModelError};

@@ -10,7 +10,21 @@
 use super::{Aggregator, Cell, Tgn};
 use crate::event::NodeId;
 use crate::model::{MessageRows, ModelState};
-use crate::nn::{Tape, Var};
+use crate::nn::{Tape, Tensor, Var};
+
+/// Memory rows of a pass that defers gradients.
+pub(crate) struct DeferredMemory {
+    /// `[nodes, memory_dim]`.
+    pub rows: Var,
+    /// The same without the messages that the pass applied; its gradient is owed to the kept rows.
+    pub base: Var,
+    /// Slots whose rows were kept.
+    pub kept: Vec<u32>,
+    /// Slots whose messages were applied.
+    pub applied: Vec<u32>,
+    /// Their rows; `None` if there are none.
+    pub updated: Option<Var>,
+}
 
 impl Tgn {
     /// Memory rows `[nodes, memory_dim]` of distinct `nodes` after each one's pending message, whose edge features are
@@ -22,27 +36,81 @@ impl Tgn {
         nodes: &[NodeId],
         messages: MessageRows<'_>,
     ) -> Var {
-        let rows = state.mirror.memory(tape.device(), nodes.iter().copied()).unwrap_or_else(|| {
+        let is_pending = |slot: &u32| state.mailbox.is_pending(nodes[*slot as usize]);
+        // Slots fit 32 bits: the nodes are distinct.
+        let pending: Vec<u32> = (0..nodes.len() as u32).filter(is_pending).collect();
+        let rows = self.memory_rows(tape, state, nodes);
+        let rows = tape.constant(rows);
+        if pending.is_empty() {
+            return rows;
+        }
+        let updated = self.update(tape, rows, state, (nodes, messages), &pending);
+        tape.overlay_rows(rows, pending, updated)
+    }
+
+    /// The same while gradients are deferred: of the nodes with a kept row, only the messages of those are applied that
+    /// are due. On the CPU.
+    pub(crate) fn deferred_memory(
+        &self,
+        tape: &mut Tape<'_>,
+        state: &ModelState,
+        (nodes, messages): (&[NodeId], MessageRows<'_>),
+        is_due: impl Fn(NodeId) -> bool,
+    ) -> DeferredMemory {
+        let mut rows = self.memory_rows(tape, state, nodes);
+        let (mut applied, mut kept) = (Vec::new(), Vec::new());
+        for (slot, &node) in (0_u32..).zip(nodes) {
+            match state.deferred.row(node) {
+                _ if !state.mailbox.is_pending(node) => {}
+                Some(row) if !is_due(node) => {
+                    rows.row_mut(slot as usize).copy_from_slice(row);
+                    kept.push(slot);
+                }
+                _ => applied.push(slot),
+            }
+        }
+        let base = tape.leaf(rows);
+        if applied.is_empty() {
+            return DeferredMemory { rows: base, base, kept, applied, updated: None };
+        }
+        let updated = self.update(tape, base, state, (nodes, messages), &applied);
+        let mut owed = tape.take_zeroed(applied.len(), self.options.memory_dim);
+        for (i, &slot) in applied.iter().enumerate() {
+            if let Some(gradient) = state.deferred.owed(nodes[slot as usize]) {
+                owed.row_mut(i).copy_from_slice(gradient);
+            }
+        }
+        let owing = tape.with_owed_gradient(updated, owed);
+        let rows = tape.overlay_rows(base, applied.clone(), owing);
+        DeferredMemory { rows, base, kept, applied, updated: Some(updated) }
+    }
+
+    /// Memory rows of `nodes` before their messages.
+    fn memory_rows(&self, tape: &mut Tape<'_>, state: &ModelState, nodes: &[NodeId]) -> Tensor {
+        state.mirror.memory(tape.device(), nodes.iter().copied()).unwrap_or_else(|| {
             let mut rows = tape.take(nodes.len(), self.options.memory_dim);
             for (i, &node) in nodes.iter().enumerate() {
                 state.memory.row_into(node, rows.row_mut(i));
             }
             rows
-        });
-        let is_pending = |slot: &u32| state.mailbox.is_pending(nodes[*slot as usize]);
-        // Slots fit 32 bits: the nodes are distinct.
-        let pending: Vec<u32> = (0..nodes.len() as u32).filter(is_pending).collect();
-        let rows = tape.constant(rows);
-        if pending.is_empty() {
-            return rows;
-        }
-        let own = tape.gather(rows, pending.clone());
-        let message = self.messages(tape, own, state, (nodes, messages), &pending);
-        let updated = match &self.updater {
+        })
+    }
+
+    /// The rows in `slots`, with their messages applied. No gradient flows into what was there before.
+    fn update(
+        &self,
+        tape: &mut Tape<'_>,
+        rows: Var,
+        state: &ModelState,
+        nodes: (&[NodeId], MessageRows<'_>),
+        slots: &[u32],
+    ) -> Var {
+        let own = tape.gather_constant(rows, slots);
+        let message = self.messages(tape, own, state, nodes, slots);
+        match &self.updater {
             Cell::Gru(weights) => tape.gru_cell(message, own, weights),
             Cell::Rnn(weights) => tape.rnn_cell(message, own, weights),
-        };
-        tape.overlay_rows(rows, pending, updated)
+        }
     }
 
     /// Raw messages `[pending, message_dim]`: `[s_u ; s_v ; e ; phi(t - tau_u)]`, with the row of its type before what

@@ -1,5 +1,7 @@
 //! Sums over vectors of any length, for use inside kernels: a vector of sums, a fixed order.
 
+use crate::device::simd::vectorized;
+
 /// Lanes of the widest vector.
 const LANES: usize = 16;
 
@@ -35,6 +37,20 @@ pub fn sum<const N: usize>(x: [&[f32]; N], term: impl Fn([f32; N]) -> f32) -> f3
     (quarters[0] + quarters[2]) + (quarters[1] + quarters[3])
 }
 
+vectorized! {
+    /// `sum_i x[i]^2` in 64 bits, in an order that depends on the length alone.
+    pub fn sum_of_squares<const FMA: bool>(x: &[f32]) -> f64 {
+        let mut lanes = [0.0_f64; 2 * LANES];
+        let (whole, rest) = x.as_chunks::<{ 2 * LANES }>();
+        for part in whole {
+            for l in 0..2 * LANES {
+                lanes[l] += f64::from(part[l]) * f64::from(part[l]);
+            }
+        }
+        lanes.iter().sum::<f64>() + rest.iter().map(|&v| f64::from(v) * f64::from(v)).sum::<f64>()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -44,6 +60,8 @@ mod tests {
         for n in [0, 1, 15, 16, 17, 63, 64, 100, 172, 200] {
             let x: Vec<f32> = (0..n).map(|i| i as f32).collect();
             let want: usize = (0..n).map(|i| i * i + 1).sum();
+            let squares: usize = (0..n).map(|i| i * i).sum();
+            assert_eq!(sum_of_squares(&x), squares as f64, "{n}");
             assert_eq!(sum([&x, &x], |[a, b]| a * b + 1.0), want as f32, "{n}");
         }
     }

@@ -6,6 +6,17 @@ use crate::nn::cpu::elementwise as cpu;
 use crate::nn::tape::Walk;
 use crate::nn::{ParamId, Tape, Tensor, Var};
 
+impl Tensor {
+    /// Adds `other`, of the same shape.
+    ///
+    /// # Panics
+    /// If the shapes differ.
+    pub fn add(&mut self, other: &Self) {
+        assert_eq!(self.shape(), other.shape(), "add of two shapes");
+        accumulate(self, other, false);
+    }
+}
+
 impl Tape<'_> {
     /// `x + y`, of one shape.
     ///

@@ -9,6 +9,7 @@ use crate::device::Device;
 use crate::device::cuda::layers::clear_rows;
 use crate::nn::cpu::gather as cpu;
 use crate::nn::cuda::gather as cuda;
+use crate::nn::ops::elementwise::accumulate;
 use crate::nn::{Columns, Tape, Tensor, Var};
 
 impl Tape<'_> {
@@ -18,18 +19,31 @@ impl Tape<'_> {
     /// If an index is not a row of `x`.
     pub fn gather(&mut self, x: Var, index: impl Into<Arc<Vec<u32>>>) -> Var {
         let index = index.into();
-        let cols = self.value(x).cols();
-        check(&index, self.value(x).rows());
-        let mut y = self.room(index.len(), cols);
-        match self.device() {
-            Device::Cpu => cpu::gather(y.data_mut(), self.value(x).data(), cols, &index),
-            Device::Cuda(work) => cuda::gather(work, &mut y, self.value(x), &index),
-        }
-        let needs = self.needs(x);
+        let (y, needs) = (self.gathered(x, &index), self.needs(x));
         self.push_with(y, needs, move |_, d, walk| {
             walk.flow_with(x, |dx, overwrite| add_up(dx, overwrite, &index, &d));
             walk.give(d);
         })
+    }
+
+    /// The same as a constant: no gradient flows into `x`.
+    ///
+    /// # Panics
+    /// If an index is not a row of `x`.
+    pub fn gather_constant(&mut self, x: Var, index: &[u32]) -> Var {
+        let y = self.gathered(x, index);
+        self.push(y, false, None)
+    }
+
+    fn gathered(&mut self, x: Var, index: &[u32]) -> Tensor {
+        let cols = self.value(x).cols();
+        check(index, self.value(x).rows());
+        let mut y = self.room(index.len(), cols);
+        match self.device() {
+            Device::Cpu => cpu::gather(y.data_mut(), self.value(x).data(), cols, index),
+            Device::Cuda(work) => cuda::gather(work, &mut y, self.value(x), index),
+        }
+        y
     }
 
     /// Row `index[i]` of `table`, which is where the operations run, as row `i`. No gradient flows into the table.
@@ -82,6 +96,23 @@ impl Tape<'_> {
         let needs = self.needs(x) || self.needs(table);
         self.push_with(y, needs, move |_, d, walk| {
             walk.flow_with(table, |dt, overwrite| add_up(dt, overwrite, &index, &d));
+            walk.flow(x, d);
+        })
+    }
+
+    /// `x` on the CPU, whose gradient is increased by `owed` `[rows, columns]` on its way back.
+    ///
+    /// # Panics
+    /// If the shapes do not agree.
+    pub fn with_owed_gradient(&mut self, x: Var, owed: Tensor) -> Var {
+        let (rows, cols) = self.value(x).shape();
+        assert_eq!(owed.shape(), (rows, cols), "with_owed_gradient: a gradient of another shape");
+        let mut y = self.room(rows, cols);
+        y.data_mut().copy_from_slice(self.value(x).data());
+        let needs = self.needs(x);
+        self.push_with(y, needs, move |_, mut d, walk| {
+            accumulate(&mut d, &owed, false);
+            walk.give(owed);
             walk.flow(x, d);
         })
     }

@@ -33,8 +33,8 @@ use crate::graph::GraphStore;
 use crate::model::ModelOptions;
 use crate::train::lookahead::{Helper, Lookahead, Turn};
 use crate::train::{
-    DestinationPool, Negatives, Positives, PreparedBatch, Preparer, StepMode, TrainError, Trainer,
-    TrainerOptions, World,
+    DestinationPool, GRADIENT_DELAY_BATCHES, Negatives, Positives, PreparedBatch, Preparer, StepMode,
+    TrainError, Trainer, TrainerOptions, World,
 };
 
 /// What to train.
@@ -88,6 +88,11 @@ pub(super) struct TrainArgs {
     /// Launch each kernel of a step by itself on a GPU, not all of them as one graph
     #[arg(long)]
     no_graph: bool,
+    /// Batches over which gradients of the memory of neighbors and negatives are added up before they reach the memory
+    /// updater; 0: none (models with messages, on the CPU)
+    #[arg(long, value_name = "N", default_value_t = GRADIENT_DELAY_BATCHES)]
+    #[arg(value_parser = clap::value_parser!(u64).range(..=1000))]
+    gradient_delay_batches: u64,
     /// Seed of weights, dropout and negatives
     #[arg(long, default_value_t = 0)]
     seed: u64,
@@ -183,7 +188,12 @@ fn measure(args: &TrainArgs, (device, gpu): (Device, Option<GpuFacts>)) -> anyho
     let (graph, rows) = build(&columns, dimension, limits)?;
     let no_rows = FeatureStore::new(0);
     let world = World { view: graph.view(), edge_features: &rows, node_features: &no_rows };
-    let options = TrainerOptions { model, seed: args.seed, ..TrainerOptions::default() };
+    let options = TrainerOptions {
+        model,
+        gradient_delay_batches: args.gradient_delay_batches,
+        seed: args.seed,
+        ..TrainerOptions::default()
+    };
     let mut trainer = trainer(args, options, &device)?;
     let (mut lookahead, mut served) = around(args, &model)?;
     let mut digests = Digests::default();

@@ -1,0 +1,160 @@
+//! [`Pass`]: what a model computes of a prepared batch: memory rows, embeddings, scores, loss.
+
+use crate::device::Device;
+use crate::event::NodeId;
+use crate::model::walk::WalkState;
+use crate::model::{
+    DeferredMemory, EdgePlaces, EmbeddingInput, FeatureRows, Model, ModelState, Neighborhood, Part,
+};
+use crate::nn::{Tape, Var};
+
+use super::prepare::PreparedBatch;
+
+/// Which pending messages a pass applies.
+#[derive(Clone, Copy)]
+pub(super) enum Apply {
+    /// All.
+    All,
+    /// Those of the batch's own nodes, and those that are due in a step when gradients are deferred by so many batches.
+    Due { step: u64, delay: u64 },
+}
+
+/// What one pass reads.
+#[derive(Clone, Copy)]
+pub(super) struct Pass<'a> {
+    pub model: &'a Model,
+    pub state: &'a ModelState,
+    pub batch: &'a PreparedBatch,
+    pub places: Option<&'a EdgePlaces>,
+    pub apply: Apply,
+    /// Key of the dropout masks: seed and number of the step.
+    pub dropout: [u64; 2],
+}
+
+/// Memory rows `[nodes, memory_dim]` of the distinct nodes after their pending messages.
+pub(super) enum Memory {
+    /// All messages were applied.
+    All(Var),
+    /// Those that are due.
+    Due(DeferredMemory),
+}
+
+impl Memory {
+    /// The rows.
+    pub fn rows(&self) -> Var {
+        match self {
+            Self::All(rows) => *rows,
+            Self::Due(memory) => memory.rows,
+        }
+    }
+
+    /// The leaf whose gradient is wanted.
+    pub fn leaf(&self) -> Option<Var> {
+        match self {
+            Self::All(_) => None,
+            Self::Due(memory) => Some(memory.base),
+        }
+    }
+}
+
+/// What scoring the pairs of a batch leaves on the tape.
+pub(super) struct Scored {
+    /// `[pairs, 1]`, positives first.
+    pub logits: Var,
+    /// Memory rows of the distinct nodes; `None` where no memory was read.
+    pub fresh: Option<Var>,
+}
+
+/// Embeddings `[seeds, embedding_dim]` without dropout, of a sample that belongs to no batch.
+pub(super) fn embed(
+    model: &Model,
+    tape: &mut Tape<'_>,
+    state: &ModelState,
+    (neighborhood, rows): (&Neighborhood, &FeatureRows),
+) -> Var {
+    let memory = model.fresh_memory(tape, state, neighborhood.nodes().nodes(), rows.messages());
+    let input = EmbeddingInput {
+        neighborhood,
+        part: None,
+        rows,
+        places: None,
+        last_event: &|node| state.last_event(node),
+        origin: state.walks.as_ref().and_then(WalkState::origin),
+        dropout: [0, 0],
+    };
+    model.embed(tape, memory, &input)
+}
+
+impl Pass<'_> {
+    /// Whether the pass is computed in parts: on the CPU, of embeddings.
+    pub fn has_parts(&self) -> bool {
+        *self.model.device() == Device::Cpu && self.state.walks.is_none()
+    }
+
+    /// Memory rows of the distinct nodes.
+    pub fn memory(&self, tape: &mut Tape<'_>) -> Memory {
+        let (state, nodes) = (self.state, self.batch.neighborhood.nodes().nodes());
+        let messages = self.batch.rows.messages().at(self.places);
+        if let Apply::Due { step, delay } = self.apply {
+            let is_due =
+                |node: NodeId| self.batch.is_touched(node) || state.deferred.is_due(node, step, delay);
+            if let Some(memory) = self.model.deferred_memory(tape, state, (nodes, messages), is_due) {
+                return Memory::Due(memory);
+            }
+        }
+        Memory::All(self.model.fresh_memory(tape, state, nodes, messages))
+    }
+
+    /// What embeddings read of the distinct nodes.
+    pub fn table(&self, tape: &mut Tape<'_>, memory: &Memory) -> Var {
+        self.with_input((0, None), |input| self.model.table(tape, memory.rows(), input))
+    }
+
+    /// Embeddings of the seeds, or of a numbered part of them, which has dropout masks of its own.
+    pub fn embed(&self, tape: &mut Tape<'_>, table: Var, part: (usize, Option<&Part>)) -> Var {
+        self.with_input(part, |input| self.model.embed_from(tape, table, input))
+    }
+
+    fn with_input<R>(
+        &self,
+        (number, part): (usize, Option<&Part>),
+        then: impl FnOnce(&EmbeddingInput<'_>) -> R,
+    ) -> R {
+        let state = self.state;
+        let [seed, step] = self.dropout;
+        then(&EmbeddingInput {
+            neighborhood: &self.batch.neighborhood,
+            part,
+            rows: &self.batch.rows,
+            places: self.places,
+            last_event: &|node| state.last_event(node),
+            origin: state.walks.as_ref().and_then(WalkState::origin),
+            // The first part has the masks of a pass that is not cut.
+            dropout: [seed, step | (number as u64) << 56],
+        })
+    }
+
+    /// The mean binary cross entropy of `count` positives plus that of as many negatives behind them.
+    pub fn loss(&self, tape: &mut Tape<'_>, logits: Var, count: usize) -> Var {
+        let (happened, made_up) = (tape.rows(logits, 0..count), tape.rows(logits, count..2 * count));
+        let positive = tape.bce_with_logits(happened, &vec![1.0; count]);
+        let negative = tape.bce_with_logits(made_up, &vec![0.0; count]);
+        tape.add(positive, negative)
+    }
+
+    /// Scores all pairs on one tape: by their walks where the model counts those, else by embeddings.
+    pub fn score(&self, tape: &mut Tape<'_>) -> Scored {
+        let (model, batch) = (self.model, self.batch);
+        if self.state.walks.is_some() {
+            let ([src, dst], times) = batch.pairs();
+            if let Some(logits) = model.walk_logits(tape, self.state, (&src, &dst), &times) {
+                return Scored { logits, fresh: None };
+            }
+        }
+        let memory = self.memory(tape);
+        let table = self.table(tape, &memory);
+        let embeddings = self.embed(tape, table, (0, None));
+        let (src, dst) = (batch.pairs.src.clone(), batch.pairs.dst.clone());
+        Scored { logits: model.logits(tape, embeddings, src, dst), fresh: Some(memory.rows()) }
+    }
+}
