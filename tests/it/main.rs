@@ -61,6 +61,7 @@ mod protocol_edgebank;
 mod protocol_learned;
 mod research;
 mod serving;
+mod shards;
 mod skip;
 mod snapshots;
 mod soak;

@@ -1,0 +1,137 @@
+//! A step in virtual shards, and gradients that are deferred: both are the step that they stand for.
+
+use evergraph::device::Device;
+use evergraph::event::{EdgeId, NodeId};
+use evergraph::model::{GraphMixerOptions, ModelOptions};
+use evergraph::train::{Negatives, Positives, StepMode, Trainer, TrainerOptions, World};
+
+use crate::tgn_stream::{BATCH, DESTINATIONS, SOURCES, Sight, Stream, options, tgn};
+
+/// Events that are learned before, and those of the step at hand, which is large enough for several parts.
+const BEFORE: usize = 300;
+const STEP: usize = 800;
+
+/// Without dropout and with weights that stay as they are.
+fn still(model: impl Into<ModelOptions>, gradient_delay_batches: u64) -> TrainerOptions {
+    let model = model.into().with_dropout(0.0);
+    TrainerOptions { model, learning_rate: 0.0, gradient_delay_batches, ..options() }
+}
+
+fn step(stream: &Stream, trainer: &mut Trainer, events: std::ops::Range<usize>) {
+    let world = World {
+        view: stream.graph.view_at(EdgeId(BEFORE as u64)),
+        edge_features: &stream.edge_features,
+        node_features: &stream.node_features,
+    };
+    let positives = Positives {
+        src: &stream.src[events.clone()],
+        dst: &stream.dst[events.clone()],
+        times: &stream.times[events.clone()],
+        edges: &stream.edges[events.clone()],
+    };
+    let negatives = Negatives { src: positives.src, dst: &stream.against[events] };
+    trainer.step(&world, &positives, &negatives, StepMode::Train).unwrap();
+}
+
+/// All gradients, one after another.
+fn gradients(trainer: &Trainer) -> Vec<f32> {
+    let parameters = &trainer.model().parameters;
+    let ids = parameters.iter().filter_map(|(name, _)| parameters.find(name));
+    ids.flat_map(|id| trainer.gradients().get(id).to_vec()).collect()
+}
+
+fn assert_close(found: &[f32], expected: &[f32]) {
+    assert_eq!(found.len(), expected.len());
+    let size = expected.iter().fold(0.0_f32, |size, value| size.max(value.abs()));
+    assert!(size > 1e-3, "there are gradients");
+    for (i, (a, b)) in found.iter().zip(expected).enumerate() {
+        assert!((a - b).abs() <= 1e-5 * size + 1e-4 * b.abs(), "value {i}: {a} and {b} of at most {size}");
+    }
+}
+
+#[test]
+fn gradients_of_parts_add_up_to_that_of_the_batch() {
+    let stream = Stream::new((BEFORE + STEP) / BATCH);
+    let mixer =
+        GraphMixerOptions { edge_feature_dim: 2, node_feature_dim: 3, ..GraphMixerOptions::default() };
+    for model in [ModelOptions::from(tgn()), mixer.into()] {
+        let options = still(model, 0);
+        let mut trainer = Trainer::new(options, &Device::Cpu).unwrap();
+        step(&stream, &mut trainer, 0..BEFORE);
+        let mut saved = Vec::new();
+        trainer.save(&mut saved).unwrap();
+        let gradient = |events| {
+            let mut trainer = Trainer::load(options, &Device::Cpu, &mut &saved[..]).unwrap();
+            step(&stream, &mut trainer, events);
+            gradients(&trainer)
+        };
+        let whole = gradient(BEFORE..BEFORE + STEP);
+        // Each a batch of its own, too small to be cut.
+        let mut sum = vec![0.0; whole.len()];
+        for first in (BEFORE..BEFORE + STEP).step_by(100) {
+            let part = gradient(first..first + 100);
+            sum.iter_mut().zip(part).for_each(|(sum, value)| *sum += value / 8.0);
+        }
+        assert_close(&whole, &sum);
+    }
+}
+
+#[test]
+fn a_step_in_parts_is_the_same_at_any_number_of_threads() {
+    let stream = Stream::new((BEFORE + STEP) / BATCH);
+    let weights = |threads| {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+        pool.install(|| {
+            let mut trainer = Trainer::new(options(), &Device::Cpu).unwrap();
+            for events in [0..BEFORE, BEFORE..BEFORE + 500, BEFORE + 500..BEFORE + STEP] {
+                step(&stream, &mut trainer, events);
+            }
+            let mut saved = Vec::new();
+            trainer.save(&mut saved).unwrap();
+            saved
+        })
+    };
+    let alone = weights(1);
+    for threads in [2, 3, 16] {
+        assert!(weights(threads) == alone, "{threads} threads");
+    }
+}
+
+#[test]
+fn what_is_deferred_is_learned_once_and_whole() {
+    let batches = 7;
+    let stream = Stream::new(batches - 1);
+    let Stream { mut src, mut dst, mut times, mut against, .. } = stream;
+    // The last batch touches every node, which takes in all that is owed.
+    for i in 0..BATCH as u32 {
+        src.push(NodeId(i % SOURCES));
+        dst.push(NodeId(SOURCES + i % DESTINATIONS));
+        times.push(times[times.len() - 1]);
+        against.push(NodeId(SOURCES + (i + 3) % DESTINATIONS));
+    }
+    let stream = Stream::over(src, dst, times, against);
+    let run = |delay| {
+        let mut trainer = Trainer::new(still(tgn(), delay), &Device::Cpu).unwrap();
+        let mut each = Vec::new();
+        for batch in 0..batches {
+            let report = stream.step(&mut trainer, batch, Sight::BeforeBatch, StepMode::Train);
+            each.push((report.positive, gradients(&trainer)));
+        }
+        each
+    };
+    let sum = |each: &[(Vec<f32>, Vec<f32>)]| {
+        each.iter().fold(vec![0.0; each[0].1.len()], |mut sum: Vec<f32>, (_, gradient)| {
+            sum.iter_mut().zip(gradient).for_each(|(sum, value)| *sum += value);
+            sum
+        })
+    };
+    let at_once = run(0);
+    for delay in [1, 3, 100] {
+        let deferred = run(delay);
+        let scores =
+            |each: &[(Vec<f32>, Vec<f32>)]| each.iter().flat_map(|(s, _)| s.clone()).collect::<Vec<_>>();
+        assert_close(&scores(&deferred), &scores(&at_once));
+        assert!((0..batches).any(|batch| deferred[batch].1 != at_once[batch].1), "nothing was deferred");
+        assert_close(&sum(&deferred), &sum(&at_once));
+    }
+}
