@@ -160,7 +160,7 @@ section!(/// `[learner.replay]`
 section!(/// `[learner.gate]`
 Gate {
     enabled: bool, every_batches: u64, window_batches: u64, tolerance: f64, edgebank_tolerance: f64,
-    rollback_windows: u64,
+    rollback_windows: u64, before_promotion: BeforePromotionKind,
 });
 section!(/// `[checkpoint]`
     Checkpoint { interval_seconds: u64, keep: usize, keep_seconds: u64, keep_every_seconds: u64, full_every: u64 });
@@ -226,6 +226,18 @@ pub enum ReplayKind {
     Uniform,
     /// The younger the likelier.
     Recent,
+}
+
+/// What is served until a version of the weights is promoted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BeforePromotionKind {
+    /// Scores of the baseline, and embeddings of the candidate.
+    Baseline,
+    /// Nothing: requests are refused.
+    NotReady,
+    /// The candidate.
+    Candidate,
 }
 
 /// How what does not fit in memory is read from disk.

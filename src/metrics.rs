@@ -19,11 +19,13 @@ use prometheus::{
 
 use self::handle::{Handle, Spec};
 use self::http::HTTP;
+use self::model::{GATE, MODEL};
 
 mod handle;
 mod set;
 
 pub use http::{ADMIN_ACTIONS, HttpMetrics};
+pub use model::{GateMetrics, ModelMetrics};
 pub use set::{mirror, set_count, set_if_known, set_state};
 
 /// Content type of [`Metrics::encode`].
@@ -84,9 +86,6 @@ macro_rules! group {
 /// Buckets for work that takes microseconds to seconds.
 const SHORT_SECONDS: [f64; 14] =
     [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0];
-/// Buckets for end-to-end freshness, which grows to hours while the learner catches up.
-const FRESHNESS_SECONDS: [f64; 16] =
-    [0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 3600.0];
 /// Buckets for checkpoints.
 const LONG_SECONDS: [f64; 11] = [0.01, 0.05, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0];
 
@@ -199,25 +198,6 @@ group! {
 }
 
 group! {
-    /// The promotion gate between the candidate and the published version.
-    GateMetrics, GATE;
-    decisions: IntCounterVec ["verdict"] = "gate_decisions_total"
-        "Decisions of the promotion gate; verdict is promoted, held or rolled_back.";
-    average_precision: GaugeVec ["of"] = "gate_average_precision"
-        "Average precision over the gate's last window; of is candidate, published, previous or edgebank.";
-}
-
-group! {
-    /// The published model and end-to-end freshness.
-    ModelMetrics, MODEL;
-    version: IntGauge = "model_version" "Version of the published weights.";
-    published_timestamp: Gauge = "model_published_timestamp_seconds"
-        "When the published weights were published, seconds since the Unix epoch.";
-    end_to_end_freshness: Histogram (FRESHNESS_SECONDS) = "end_to_end_freshness_seconds"
-        "Time from the production of a live event (broker timestamp or receipt) until responses reflect it.";
-}
-
-group! {
     /// Checkpoints.
     CheckpointMetrics, CHECKPOINT;
     duration: Histogram (LONG_SECONDS) = "checkpoint_duration_seconds" "Time to write one checkpoint.";
@@ -242,6 +222,7 @@ group! {
 }
 
 mod http;
+mod model;
 
 group! {
     /// The requested GPU.

@@ -34,7 +34,7 @@ pub struct ModelResponse {
     /// The version that is served now.
     #[schema(example = 1200)]
     pub model_version: u64,
-    /// The version that was served before; null where the weights were served as they were trained.
+    /// The version that was served before; null before the first promotion.
     #[schema(required = true)]
     pub replaced_version: Option<u64>,
     /// Version of the weights that are trained.

@@ -48,8 +48,8 @@ const NEIGHBOR_BYTES: usize = 80;
         (status = 415, description = "The body is not declared as JSON", body = ErrorBody),
         (status = 422, description = "A value is impossible", body = ErrorBody),
         (status = 504, description = "It took too long", body = ErrorBody),
-        (status = 503, description = "Too many requests at a time, no model yet (`no_model`), or the \
-            disk could not be read (`storage_failed`)", body = ErrorBody),
+        (status = 503, description = "Too many requests at a time, no version of the model \
+            promoted yet (`no_model`), or the disk could not be read (`storage_failed`)", body = ErrorBody),
     )
 )]
 pub(super) async fn embeddings(
@@ -77,7 +77,8 @@ pub(super) async fn embeddings(
         let embeddings = as_sent.zip(response.embeddings);
         let embeddings =
             embeddings.map(|(key, found)| node_embedding(key, found, request.encoding_format)).collect();
-        EmbeddingsResponse { at: response.at.0, embeddings, freshness: response.freshness.into() }
+        let (source, freshness) = (response.source.into(), response.freshness.into());
+        EmbeddingsResponse { at: response.at.0, embeddings, source, freshness }
     };
     Writing::new(&app, accepts).json(permit, room, made).await
 }
@@ -113,8 +114,8 @@ fn node_embedding(node: Key, found: serving::NodeEmbedding, format: EncodingForm
         (status = 415, description = "The body is not declared as JSON", body = ErrorBody),
         (status = 422, description = "A value is impossible", body = ErrorBody),
         (status = 504, description = "It took too long", body = ErrorBody),
-        (status = 503, description = "Too many requests at a time, no model yet (`no_model`), or the \
-            disk could not be read (`storage_failed`)", body = ErrorBody),
+        (status = 503, description = "Too many requests at a time, no version of the model \
+            promoted yet (`no_model`), or the disk could not be read (`storage_failed`)", body = ErrorBody),
     )
 )]
 pub(super) async fn link_scores(
@@ -139,7 +140,8 @@ pub(super) async fn link_scores(
     let made = move || {
         let as_sent = pairs.into_iter().zip(forms).map(joined);
         let scores = as_sent.zip(response.scores).map(|(pair, found)| pair_score(pair, found)).collect();
-        ScoresResponse { at: response.at.0, scores, freshness: response.freshness.into() }
+        let (source, freshness) = (response.source.into(), response.freshness.into());
+        ScoresResponse { at: response.at.0, scores, source, freshness }
     };
     Writing::new(&app, accepts).json(permit, room, made).await
 }

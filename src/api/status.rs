@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::wire::Freshness;
+use super::wire::{Freshness, Source};
 
 /// The state of the daemon, part by part.
 #[derive(Clone, Debug, Default, Serialize, ToSchema)]
@@ -199,6 +199,9 @@ pub struct LearnerDocument {
     pub model: &'static str,
     /// Version of the served weights; 0 before the first.
     pub model_version: u64,
+    #[schema(required = true)]
+    #[allow(missing_docs)] // words beside a reference would be a second schema
+    pub score_source: Option<Source>,
     /// Every log position below is reflected in node states.
     pub applied_position: u64,
     /// Events in the graph that are not learned yet.

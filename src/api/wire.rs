@@ -14,7 +14,7 @@ use crate::serving;
 /// How fresh a response is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, ToSchema)]
 pub struct Freshness {
-    /// Version of the weights that computed the response; 0 before the first.
+    /// Version of the weights that computed the response; 0 before the first, and where the baseline did.
     pub model_version: u64,
     /// Event time below which no further event is expected, in the unit of the stream; null before the
     /// first event, and while the stream allows any lateness.
@@ -36,6 +36,29 @@ impl From<serving::Freshness> for Freshness {
             applied_position: from.applied_position,
             indexed_position: from.indexed_position,
             durable_position: from.durable_position,
+        }
+    }
+}
+
+/// What computed a response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Source {
+    /// Weights that passed the promotion gate, or that no gate stands before.
+    Model,
+    /// Weights in training, none of which was promoted yet: they change with every step.
+    Candidate,
+    /// The baseline EdgeBank, because no weights were promoted yet: 0 for a pair that never met in this direction, and
+    /// from 0.5 to 1 for one that did, the higher the later it did last.
+    Baseline,
+}
+
+impl From<serving::Source> for Source {
+    fn from(from: serving::Source) -> Self {
+        match from {
+            serving::Source::Model => Self::Model,
+            serving::Source::Candidate => Self::Candidate,
+            serving::Source::Baseline => Self::Baseline,
         }
     }
 }
@@ -143,6 +166,8 @@ pub struct EmbeddingsResponse {
     pub at: i64,
     /// In the order of the request.
     pub embeddings: Vec<NodeEmbedding>,
+    #[allow(missing_docs)] // words beside a reference would be a second schema
+    pub source: Source,
     /// How fresh the response is.
     pub freshness: Freshness,
 }
@@ -194,7 +219,7 @@ pub struct FoundScore {
     pub src: Key,
     /// Destination node, as the request wrote it.
     pub dst: Key,
-    /// Probability of an edge from `src` to `dst` at the requested time.
+    /// Probability of an edge from `src` to `dst` at the requested time; of the baseline a score that orders pairs.
     #[schema(minimum = 0, maximum = 1)]
     pub score: f32,
     /// Whether the model has learned nothing yet about at least one of the two nodes.
@@ -222,6 +247,8 @@ pub struct ScoresResponse {
     pub at: i64,
     /// In the order of the request.
     pub scores: Vec<PairScore>,
+    #[allow(missing_docs)] // words beside a reference would be a second schema
+    pub source: Source,
     /// How fresh the response is.
     pub freshness: Freshness,
 }

@@ -34,15 +34,14 @@ pub struct DecisionRow {
 }
 
 impl DecisionRow {
-    /// Version that was served from then on.
+    /// Version that was served from then on; `None`: none was promoted yet.
     #[must_use]
-    pub fn served(&self) -> u64 {
+    pub fn served(&self) -> Option<u64> {
         match self.verdict.as_str() {
             "rolled_back" => self.kept,
             "held" => self.published,
-            _ => None,
+            _ => Some(self.candidate),
         }
-        .unwrap_or(self.candidate)
     }
 
     /// Whether an operator decided, and not the gate.
@@ -144,7 +143,7 @@ mod tests {
         let rows = [cold, row(2, "promoted"), row(3, "held"), by_hand];
         assert_eq!(rows.each_ref().map(DecisionRow::by_hand), [false, false, false, true]);
         rows.iter().for_each(|row| catalog.add_decision(row).unwrap());
-        assert_eq!(rows.each_ref().map(DecisionRow::served), [30, 30, 20, 10]);
+        assert_eq!(rows.each_ref().map(DecisionRow::served), [None, Some(30), Some(20), Some(10)]);
         drop(catalog);
         let catalog = Catalog::open(&path).unwrap();
         assert_eq!(catalog.decisions(2).unwrap(), [rows[3].clone(), rows[2].clone()]);

@@ -103,7 +103,7 @@ pub(super) fn run(args: &ModelArgs) -> Result<()> {
         return output::print(&format!("{:#}", json!(rows)));
     }
     if rows.is_empty() {
-        output::print_status("no decision yet: the weights are served as they are trained");
+        output::print_status("no decision yet; learner.gate.before_promotion is what is served");
         return Ok(());
     }
     output::print(table(&rows).trim_end())
@@ -113,11 +113,13 @@ pub(super) fn run(args: &ModelArgs) -> Result<()> {
 fn decide(daemon: &DaemonArgs, what: &str, body: &Value) -> Result<()> {
     let path = format!("/v1/admin/model/{what}");
     let stands = daemon.client(snapshot::PATIENCE)?.document(Method::POST, &path, Some(body))?;
-    let before = match stands["replaced_version"].as_u64() {
-        Some(version) => format!("version {version}"),
-        None => "the weights as they were trained".to_owned(),
-    };
-    output::print(&format!("version {} is served, in place of {before}", stands["model_version"]))
+    let before = in_place_of(stands["replaced_version"].as_u64());
+    output::print(&format!("version {} is served, {before}", stands["model_version"]))
+}
+
+/// What a promotion or a rollback replaced.
+fn in_place_of(replaced: Option<u64>) -> String {
+    replaced.map_or("the first to be promoted".to_owned(), |version| format!("in place of version {version}"))
 }
 
 /// Has a running daemon pause or resume training.
@@ -137,9 +139,8 @@ fn hold(daemon: &DaemonArgs, paused: bool, as_json: bool) -> Result<()> {
 
 /// Prints a decision that was made by hand.
 fn print_decision(row: &DecisionRow) -> Result<()> {
-    let before =
-        row.published.map_or("the weights as they were trained".to_owned(), |was| format!("version {was}"));
-    output::print(&format!("version {} is served from the next start on, in place of {before}", row.served()))
+    let (served, before) = (row.served().unwrap_or_default(), in_place_of(row.published));
+    output::print(&format!("version {served} is served from the next start on, {before}"))
 }
 
 fn document(row: &DecisionRow) -> serde_json::Value {
@@ -176,7 +177,7 @@ fn table(rows: &[DecisionRow]) -> String {
             "{:<12} {:>12} {:>10} {:>20} {:>20} {:>20} {:>9}",
             row.verdict,
             row.position,
-            row.served(),
+            row.served().map_or("-".to_owned(), |version| version.to_string()),
             of(Some(row.candidate), row.candidate_ap),
             of(row.published, row.published_ap),
             of(row.kept, row.kept_ap),

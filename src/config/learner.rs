@@ -1,7 +1,7 @@
 //! `[learner]` as options of the learner: schedule, replay and gate.
 
-use super::{Config, DecayKind, ReplayKind};
-use crate::learner::GateOptions;
+use super::{BeforePromotionKind, Config, DecayKind, ReplayKind};
+use crate::learner::{BeforePromotion, GateOptions};
 use crate::train::replay::{ReplayOptions, ReplayPolicy};
 use crate::train::schedule::{Decay, Schedule};
 
@@ -36,7 +36,18 @@ impl Config {
             tolerance: gate.tolerance,
             edgebank_tolerance: gate.edgebank_tolerance,
             rollback_windows: gate.rollback_windows,
+            before_promotion: gate.before_promotion.into(),
         })
+    }
+}
+
+impl From<BeforePromotionKind> for BeforePromotion {
+    fn from(kind: BeforePromotionKind) -> Self {
+        match kind {
+            BeforePromotionKind::Baseline => Self::Baseline,
+            BeforePromotionKind::NotReady => Self::NotReady,
+            BeforePromotionKind::Candidate => Self::Candidate,
+        }
     }
 }
 
@@ -63,7 +74,9 @@ mod tests {
         };
         let plain = config(&[]);
         assert_eq!((plain.schedule().decay, plain.replay_options().ratio), (Decay::Constant, 0.0));
-        assert_eq!(plain.gate_options().map(|gate| (gate.every_batches, gate.tolerance)), Some((8, 0.01)));
+        let gate = plain.gate_options().unwrap();
+        assert_eq!((gate.every_batches, gate.tolerance), (8, 0.01));
+        assert_eq!(gate.before_promotion, BeforePromotion::Baseline);
         let other = config(&[
             ("learner.schedule.decay", "inverse-square-root"),
             ("learner.schedule.floor", "0.5"),

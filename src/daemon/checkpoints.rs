@@ -545,7 +545,7 @@ mod tests {
         drop((checkpoints, record));
         let rows = data.checkpoints().catalog.lock().decisions(9).unwrap();
         let decisions: Vec<_> = rows.iter().map(|row| (row.verdict.as_str(), row.served())).collect();
-        assert_eq!(decisions, [("rolled_back", 10), ("held", 20), ("promoted", 30)]);
+        assert_eq!(decisions, [("rolled_back", Some(10)), ("held", Some(20)), ("promoted", Some(30))]);
         let row = &rows[0];
         assert_eq!((row.position, row.candidate, row.published, row.kept), (4, 30, published, kept));
         assert_eq!((row.candidate_ap, row.published_ap), (Some(0.5), Some(0.6)));

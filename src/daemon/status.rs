@@ -165,6 +165,7 @@ impl Inputs {
         LearnerDocument {
             model: self.model,
             model_version: report.model_version,
+            score_source: self.engine.scores().map(Into::into),
             applied_position: report.position.0,
             lag_events: self.progress.behind(),
             trained_events: report.trained,

@@ -10,7 +10,7 @@
 //! A store with a budget keeps entries beyond it on disk: `chunk` is the unit that moves, `spill` the file, `fault`
 //! handles reads of entries that are not in memory, `load` loads many chunks in advance for the writer and samplers,
 //! `evict` makes room. `compact` frees unused memory, `retain` releases old edges, `idle` notes nodes without any,
-//! `scrub` erases what was deleted;
+//! `scrub` erases what was deleted; `meeting` finds the newest edge of a pair;
 //! `saved` is the graph in a snapshot.
 //! `mirror` plans the layout in GPU memory, and `gpu` is the graph there.
 //!
@@ -34,6 +34,7 @@ mod key;
 mod list;
 mod lists;
 mod load;
+mod meeting;
 mod mirror;
 mod plan;
 mod retain;

@@ -114,6 +114,11 @@ impl<'a> GraphView<'a> {
         self.bound
     }
 
+    /// Number of edges that a node has in the store.
+    pub(super) fn degree(&self, node: NodeId) -> u64 {
+        self.store.degree(node)
+    }
+
     /// How far back the view sees, where that is bounded.
     pub(super) fn age(&self) -> Option<i64> {
         self.store.retention.map(|retention| retention.age)
@@ -337,9 +342,15 @@ impl<'a> Run<'a> {
     /// The edges, newest first.
     #[inline]
     pub fn newest_first(&self) -> impl ExactSizeIterator<Item = Neighbor> {
+        self.records().map(neighbor)
+    }
+
+    /// The same with the direction of each.
+    #[inline]
+    pub(super) fn records(&self) -> impl ExactSizeIterator<Item = Record> {
         let Parts { entries, lows } = self.parts;
         let records =
             entries.iter().enumerate().map(move |(i, &entry)| self.block.unpack(entry, low(lows, i)));
-        records.rev().map(neighbor)
+        records.rev()
     }
 }

@@ -15,7 +15,7 @@
 //! Promotion makes the published version the previous one. A rollback publishes the previous version again, under its
 //! own number, and the candidate goes on from it with an optimizer that starts afresh, its schedule of learning rates
 //! included: moments of other weights would lead it back. After that there is no previous version until the next
-//! promotion. Before the first promotion there is no published version: the candidate is served step by step.
+//! promotion. Before the first promotion there is no published version, and [`BeforePromotion`] is what is served.
 //!
 //! There is one set of node states, and the candidate writes it. A version's memory updater applies the message that
 //! waits for a node to a memory row that the candidates of the past wrote, when it is judged and when it is served. So
@@ -29,6 +29,7 @@ use std::io::{Error, Read, Write};
 use crate::device::Device;
 use crate::model::{ModelError, ModelOptions, Weights, tables};
 use crate::nn::Parameters;
+use crate::serving::Source;
 use crate::train::ranking::average_precision;
 use crate::train::{LoadError, PreparedBatch, TrainError, Trainer};
 
@@ -37,6 +38,18 @@ pub const NO_GATE: &str = "learner.gate.enabled is false: the weights are served
 
 /// First bytes of a saved gate.
 pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"EVGGATE1");
+
+/// What is served until a version is promoted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum BeforePromotion {
+    /// The baseline's scores; embeddings of the candidate.
+    #[default]
+    Baseline,
+    /// Nothing.
+    NotReady,
+    /// The candidate.
+    Candidate,
+}
 
 /// How often the gate evaluates, and with what tolerances.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -51,6 +64,8 @@ pub struct GateOptions {
     pub edgebank_tolerance: f64,
     /// Consecutive windows that must favor the previous version before a rollback; at least 1.
     pub rollback_windows: u64,
+    /// What is served until a version is promoted.
+    pub before_promotion: BeforePromotion,
 }
 
 /// Average precision of each on the same batches; `None` for a version that does not exist.
@@ -136,6 +151,17 @@ impl Gate {
     #[must_use]
     pub fn published(&self) -> Option<&Weights> {
         self.published.as_ref()
+    }
+
+    /// What scores pairs now; `None`: nothing is served yet.
+    #[must_use]
+    pub fn scores(&self) -> Option<Source> {
+        match self.options.before_promotion {
+            _ if self.published.is_some() => Some(Source::Model),
+            BeforePromotion::Baseline => Some(Source::Baseline),
+            BeforePromotion::Candidate => Some(Source::Candidate),
+            BeforePromotion::NotReady => None,
+        }
     }
 
     /// The previous version, unless it was rolled back.
@@ -299,6 +325,7 @@ mod tests {
         tolerance: 0.01,
         edgebank_tolerance: 0.02,
         rollback_windows: 3,
+        before_promotion: BeforePromotion::Baseline,
     };
 
     fn verdicts(figures: &[(f64, Option<f64>, Option<f64>, f64)]) -> Vec<Verdict> {

@@ -47,7 +47,7 @@ use thiserror::Error;
 pub use catch_up::CatchUp;
 pub use checkpoint::{CheckpointError, CheckpointFile, CheckpointHead};
 pub use feed::{Feed, FeedMark, LearnBatch};
-pub use gate::{Decision, Gate, GateOptions, NO_GATE, Verdict};
+pub use gate::{BeforePromotion, Decision, Gate, GateOptions, NO_GATE, Verdict};
 pub use learned::Learned;
 pub use operations::{Operated, Operation, OperationError};
 pub use options::{CheckpointRecorder, DecisionRecorder, DeviceLost, LearnerOptions, Recorders, Shared};

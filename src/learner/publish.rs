@@ -10,6 +10,7 @@ use crate::event::NodeId;
 use crate::graph::RetentionBounds;
 use crate::model::walk::PairTimes;
 use crate::model::{Model, Weights};
+use crate::serving::Source;
 use crate::train::{StepMode, TrainError};
 
 impl Learner {
@@ -72,11 +73,17 @@ impl Learner {
         self.trainer.publish_prepared(model, &self.prepared, publish)
     }
 
-    /// Publishes the weights that serve requests.
+    /// Publishes the weights that serve requests, and what scores pairs.
     pub(super) fn publish_weights(&mut self) -> Result<(), TrainError> {
+        let scores = self.gate.as_ref().map_or(Some(Source::Model), Gate::scores);
+        for source in Source::ALL {
+            let is_it = i64::from(scores == Some(source));
+            self.shared.metrics.model.score_source.with_label_values(&[source.name()]).set(is_it);
+        }
+        let Some(scores) = scores else { return Ok(()) };
         let weights = self.served()?;
         self.version = weights.version;
-        if let Err(error) = self.shared.engine.publish(weights) {
+        if let Err(error) = self.shared.engine.publish_for(weights, scores) {
             tracing::error!(%error, "weights could not be published");
         }
         self.shared.metrics.model.version.set(self.version.cast_signed());

@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 
 use super::{
     EmbeddingResponse, Freshness, NodeEmbedding, NodeNeighbor, NodeResponse, NodeStates, PairScore, Progress,
-    QueryError, ScoreResponse, Stores, UnknownKeys,
+    QueryError, ScoreResponse, Source, Stores, UnknownKeys,
 };
 use crate::device::Device;
 use crate::event::{EventTime, NodeId, NodeKey};
@@ -42,14 +42,21 @@ pub struct QueryEngine {
     pub states: Arc<NodeStates>,
     /// How far the loops have come.
     pub progress: Arc<Progress>,
-    model: ArcSwapOption<Weights>,
+    model: ArcSwapOption<Published>,
     buffers: Mutex<Vec<Scratch>>,
+}
+
+/// The weights in use, and what scores pairs.
+struct Published {
+    weights: Arc<Weights>,
+    scores: Source,
 }
 
 /// What a query sees from its begin to its end, however many passes it takes: one version of the weights, one time.
 #[derive(Clone)]
 pub struct Moment {
     weights: Arc<Weights>,
+    scores: Source,
     freshness: Freshness,
     at: EventTime,
 }
@@ -69,11 +76,20 @@ impl QueryEngine {
         Self { stores, states, progress, model: ArcSwapOption::empty(), buffers: Mutex::default() }
     }
 
-    /// Publishes `weights` for every query that starts from now on.
+    /// Publishes `weights` for every query that starts from now on, as promoted.
+    ///
+    /// # Errors
+    /// As [`publish_for`](Self::publish_for).
+    pub fn publish(&self, weights: Weights) -> Result<(), QueryError> {
+        self.publish_for(weights, Source::Model)
+    }
+
+    /// The same, and names what scores pairs: these weights, which were promoted or not, or the baseline in their
+    /// place. Embeddings are theirs in any case.
     ///
     /// # Errors
     /// The model does not fit the rows that are served; the weights in use stay.
-    pub fn publish(&self, weights: Weights) -> Result<(), QueryError> {
+    pub fn publish_for(&self, weights: Weights, scores: Source) -> Result<(), QueryError> {
         let needs = weights.model().needs();
         let rows = [
             ("memory", needs.memory_dim, self.states.dimension()),
@@ -86,20 +102,26 @@ impl QueryEngine {
                 return Err(QueryError::Mismatch { what, expected, found });
             }
         }
-        self.model.store(Some(Arc::new(weights)));
+        self.model.store(Some(Arc::new(Published { weights: Arc::new(weights), scores })));
         Ok(())
     }
 
     /// The weights in use; `None` before the first publication.
     #[must_use]
     pub fn model(&self) -> Option<Arc<Weights>> {
-        self.model.load_full()
+        self.model.load().as_ref().map(|published| published.weights.clone())
+    }
+
+    /// What scores pairs; `None` before the first publication.
+    #[must_use]
+    pub fn scores(&self) -> Option<Source> {
+        self.model.load().as_ref().map(|published| published.scores)
     }
 
     /// How fresh a response would be now.
     #[must_use]
     pub fn freshness(&self) -> Freshness {
-        self.progress.freshness(self.model.load().as_ref().map_or(0, |weights| weights.version))
+        self.progress.freshness(self.model().map_or(0, |weights| weights.version))
     }
 
     /// Embeddings of `keys` for time `at`; without a time, just after the latest event.
@@ -120,9 +142,10 @@ impl QueryEngine {
     /// # Errors
     /// No weights were published yet.
     pub fn moment(&self, at: Option<EventTime>) -> Result<Moment, QueryError> {
-        let weights = self.model().ok_or(QueryError::NotReady)?;
+        let published = self.model.load_full().ok_or(QueryError::NotReady)?;
+        let (weights, scores) = (published.weights.clone(), published.scores);
         let freshness = self.progress.freshness(weights.version);
-        Ok(Moment { weights, freshness, at: self.time_or_now(at) })
+        Ok(Moment { weights, scores, freshness, at: self.time_or_now(at) })
     }
 
     /// As [`embeddings`](Self::embeddings), for several queries in one pass: one response each, in order. Every node is
@@ -135,8 +158,9 @@ impl QueryEngine {
         queries: &[(&[NodeKey], UnknownKeys)],
         moment: &Moment,
     ) -> Result<Vec<EmbeddingResponse>, QueryError> {
-        let Moment { weights, freshness, at } = moment;
+        let Moment { weights, scores, freshness, at } = moment;
         let (freshness, at) = (*freshness, *at);
+        let source = if *scores == Source::Model { Source::Model } else { Source::Candidate };
         let ids = |&(keys, unknown): &(&[NodeKey], UnknownKeys)| -> Vec<Option<NodeId>> {
             keys.iter().map(|key| self.lookup(key, unknown)).collect()
         };
@@ -156,7 +180,7 @@ impl QueryEngine {
         let response = |ids: Vec<Option<NodeId>>| {
             let embeddings = ids.into_iter().map(|id| id.map_or(Ok(NodeEmbedding::Unknown), found));
             let embeddings = embeddings.collect::<Result<_, _>>().map_err(GatherError::from)?;
-            Ok(EmbeddingResponse { at, dimension, embeddings, freshness })
+            Ok(EmbeddingResponse { at, dimension, embeddings, source, freshness })
         };
         ids.into_iter().map(response).collect()
     }
@@ -184,8 +208,8 @@ impl QueryEngine {
         queries: &[(&[(NodeKey, NodeKey)], UnknownKeys)],
         moment: &Moment,
     ) -> Result<Vec<ScoreResponse>, QueryError> {
-        let Moment { weights, freshness, at } = moment;
-        let (freshness, at) = (*freshness, *at);
+        let Moment { weights, scores: source, freshness, at } = moment;
+        let (source, mut freshness, at) = (*source, *freshness, *at);
         let ids = |&(pairs, unknown): &(&[(NodeKey, NodeKey)], UnknownKeys)| -> Vec<_> {
             pairs.iter().map(|(src, dst)| (self.lookup(src, unknown), self.lookup(dst, unknown))).collect()
         };
@@ -193,9 +217,13 @@ impl QueryEngine {
         let known: Vec<_> = ids.iter().flatten().filter_map(|&(src, dst)| src.zip(dst)).collect();
         let unique = distinct(known.iter().flat_map(|&(src, dst)| [src, dst]));
         let cold_ones = self.cold(&unique);
-        let probabilities = match weights.model().walk() {
-            Some(network) => self.score_walks(weights, network, &known, at),
-            None => self.score(weights, &unique, &self.embed(weights, unique.nodes(), at)?, &known),
+        let probabilities = match (source, weights.model().walk()) {
+            (Source::Baseline, _) => {
+                freshness.model_version = 0;
+                self.score_baseline(&known, at)?
+            }
+            (_, Some(network)) => self.score_walks(weights, network, &known, at),
+            (_, None) => self.score(weights, &unique, &self.embed(weights, unique.nodes(), at)?, &known),
         };
         let mut probabilities = probabilities.into_iter();
         let mut score = |(src, dst): (Option<NodeId>, Option<NodeId>)| match src.zip(dst) {
@@ -210,7 +238,7 @@ impl QueryEngine {
         };
         let mut response = |ids: Vec<_>| {
             let scores = ids.into_iter().map(&mut score).collect();
-            ScoreResponse { at, scores, freshness }
+            ScoreResponse { at, scores, source, freshness }
         };
         Ok(ids.into_iter().map(&mut response).collect())
     }

@@ -1,9 +1,12 @@
 //! Floor 5: what readers see. [`QueryEngine`] turns published [`Weights`](crate::model::Weights),
 //! [`NodeStates`] and the graph into responses; [`Progress`] tracks how fresh they are.
 //!
+//! Weights that were not promoted are published as such: then `baseline` scores pairs, or the response says so.
+//!
 //! The learner publishes here and queries read here: neither waits for the other. Knows nothing of
 //! requests, wire formats, or how weights come about.
 
+mod baseline;
 mod engine;
 mod pairs;
 mod progress;
@@ -17,7 +20,7 @@ pub use pairs::PairStates;
 pub use progress::{Freshness, Progress};
 pub use response::{
     EmbeddingResponse, NodeEmbedding, NodeNeighbor, NodeResponse, PairScore, QueryError, ScoreResponse,
-    UnknownKeys,
+    Source, UnknownKeys,
 };
 pub use states::NodeStates;
 pub use stores::{Stores, World};

@@ -108,7 +108,7 @@ impl Default for Progress {
 /// How fresh a response is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Freshness {
-    /// Version of the weights that computed the response; 0 before the first publication.
+    /// Version of the weights that computed the response; 0 before the first publication, and for the baseline.
     pub model_version: u64,
     /// No event earlier than this is expected any more; `None` before the first event, and where an event of
     /// any time may come.

@@ -6,6 +6,33 @@ use super::Freshness;
 use crate::event::{EdgeId, EventTime, NodeId, NodeKey};
 use crate::model::GatherError;
 
+/// What computes a response.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Source {
+    /// Weights that were promoted, or that no gate stands before.
+    #[default]
+    Model,
+    /// Weights in training; none were promoted yet.
+    Candidate,
+    /// The baseline; no weights were promoted yet.
+    Baseline,
+}
+
+impl Source {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Model, Self::Candidate, Self::Baseline];
+
+    /// As it is written in responses, in the status and in metrics.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Model => "model",
+            Self::Candidate => "candidate",
+            Self::Baseline => "baseline",
+        }
+    }
+}
+
 /// Embeddings of the requested nodes, in order.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EmbeddingResponse {
@@ -15,6 +42,8 @@ pub struct EmbeddingResponse {
     pub dimension: usize,
     /// One per requested key.
     pub embeddings: Vec<NodeEmbedding>,
+    /// What computed them; never the baseline, which has none.
+    pub source: Source,
     /// How fresh the response is.
     pub freshness: Freshness,
 }
@@ -55,6 +84,8 @@ pub struct ScoreResponse {
     pub at: EventTime,
     /// One per requested pair.
     pub scores: Vec<PairScore>,
+    /// What computed them.
+    pub source: Source,
     /// How fresh the response is.
     pub freshness: Freshness,
 }
@@ -65,7 +96,7 @@ pub enum PairScore {
     /// Both nodes are known, or are scored by the prior.
     Found {
         /// Probability of an event from the first to the second, in `0.0..=1.0`; from 0.5 on, the model takes the
-        /// pair for an event rather than for a random pair.
+        /// pair for an event rather than for a random pair. Of the baseline it is a score, and no probability.
         probability: f32,
         /// Whether the model has learned nothing about at least one of the two nodes.
         cold: bool,
@@ -113,7 +144,7 @@ pub struct NodeNeighbor {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum QueryError {
     /// No weights were published yet.
-    #[error("the model is not ready: no weights were published yet")]
+    #[error("the model is not ready: no version of its weights was promoted yet")]
     NotReady,
     /// The model does not match the stored rows.
     #[error("the model expects {what} rows of {expected} values, {found} are served")]

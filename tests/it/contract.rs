@@ -173,8 +173,7 @@ fn the_checker_sees_what_is_wrong() {
     let freshness = json!({
         "model_version": 1, "watermark": null, "applied_position": 0, "indexed_position": 0, "durable_position": 0
     });
-    let good =
-        json!({ "at": 1, "embeddings": [{ "node": 7, "error": "unknown_node" }], "freshness": freshness });
+    let good = json!({ "at": 1, "embeddings": [{ "node": 7, "error": "unknown_node" }], "source": "model", "freshness": freshness });
     let mut headers = HeaderMap::new();
     headers.insert("content-type", "application/json".parse().unwrap());
     headers.insert("x-request-id", "1".parse().unwrap());

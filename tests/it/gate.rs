@@ -96,6 +96,48 @@ fn an_operator_promotes_and_rolls_back_what_a_stopped_daemon_has_learned() {
 }
 
 #[test]
+fn a_model_that_stays_behind_edgebank_does_not_score_pairs() {
+    let data = tempfile::tempdir().unwrap();
+    // Each source has a destination of its own, which EdgeBank knows after the first visit; the model cannot learn.
+    let visit =
+        |i: u64| json!({"src": format!("u{}", i % 50), "dst": format!("i{}", i % 50), "ts": 1_000 + i});
+    let start = || {
+        Start::in_dir(data.path())
+            .set("learner.batch_events=20")
+            .set("learner.gate.every_batches=1")
+            .set("learner.gate.window_batches=20")
+            .set("learner.learning_rate=1e-9")
+    };
+    let process = start().ready();
+    let events: Vec<Value> = (0..1_200).map(visit).collect();
+    let pushed = process.post("/v1/events", "application/json", &Value::from(events).to_string()).unwrap();
+    assert_eq!(pushed.0, 200, "{}", pushed.1);
+    let status =
+        process.wait_until("learned", |status| status["learner"]["applied_position"] == 1_200)["learner"]
+            .clone();
+    assert_eq!((&status["score_source"], &status["gate"]["promoted"]), (&json!("baseline"), &json!(0)));
+    assert!(status["gate"]["held"].as_u64() > Some(1), "{status}");
+    let ask = |process: &Process, route: &str, body: Value| {
+        process.post(route, "application/json", &body.to_string()).unwrap()
+    };
+    let pairs = json!({"pairs": [{"src": "u1", "dst": "i1"}, {"src": "i1", "dst": "u1"}]});
+    let (status, scores) = ask(&process, "/v1/links/score", pairs.clone());
+    assert_eq!((status, &scores["source"]), (200, &json!("baseline")), "{scores}");
+    let of = |i: usize| scores["scores"][i]["score"].as_f64().unwrap();
+    assert!(of(0) > 0.9 && of(1) == 0.0, "{scores}");
+    assert_eq!(scores["freshness"]["model_version"], 0);
+    let (_, embeddings) = ask(&process, "/v1/embeddings", json!({"nodes": ["u1"]}));
+    assert_eq!(embeddings["source"], "candidate", "{embeddings}");
+    assert!(process.terminate().success());
+
+    let process = start().set("learner.gate.before_promotion=not_ready").ready();
+    let (status, refused) = ask(&process, "/v1/links/score", pairs);
+    assert_eq!((status, &refused["error_type"]), (503, &json!("no_model")), "{refused}");
+    assert_eq!(process.status()["learner"]["score_source"], json!(null));
+    assert!(process.terminate().success());
+}
+
+#[test]
 fn a_candidate_that_is_spoilt_is_held_back_and_the_catalog_tells() {
     let data = tempfile::tempdir().unwrap();
     let start = || judged_often(data.path());

@@ -63,7 +63,7 @@ fn versions_are_promoted_and_rolled_back_while_the_daemon_runs_and_survive_a_kil
     assert!(!done && stderr.contains("nothing was learned yet"), "{stderr}");
     push(&process, 0..400, "a");
     let (done, stdout, stderr) = run(&["promote"], &process);
-    assert!(done && stdout.contains("in place of the weights as they were trained"), "{stdout}{stderr}");
+    assert!(done && stdout.contains("the first to be promoted"), "{stdout}{stderr}");
     let first = served(&process);
     let (done, _, stderr) = run(&["promote", &first.to_string()], &process);
     assert!(!done && stderr.contains("is served already"), "{stderr}");

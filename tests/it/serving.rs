@@ -11,7 +11,7 @@ use evergraph::feature::FeatureStore;
 use evergraph::graph::NodeDictionary;
 use evergraph::model::{ModelOptions, probability};
 use evergraph::serving::{
-    NodeEmbedding, NodeStates, PairScore, Progress, QueryEngine, QueryError, Stores, UnknownKeys,
+    NodeEmbedding, NodeStates, PairScore, Progress, QueryEngine, QueryError, Source, Stores, UnknownKeys,
 };
 use evergraph::train::{StepMode, Trainer, TrainerOptions};
 
@@ -114,6 +114,43 @@ fn responses_equal_those_of(options: TrainerOptions) {
             assert!((found - probability(logit)).abs() < 1e-6, "{found}, not {}", probability(logit));
         }
     }
+}
+
+#[test]
+fn the_baseline_knows_the_pairs_that_met_and_prefers_those_that_met_later() {
+    let stream = Stream::new(6);
+    let (engine, mut trainer) = (engine(&stream), trained(&stream));
+    publish(&mut trainer, &engine);
+    engine.publish_for(trainer.weights().unwrap(), Source::Baseline).unwrap();
+    let events = || stream.src.iter().zip(&stream.dst).zip(&stream.times).enumerate();
+    for at in [None, Some(stream.times[60])] {
+        let pairs: Vec<_> =
+            (0..NODES).flat_map(|src| (0..NODES).map(move |dst| (key(src), key(dst)))).collect();
+        let response = engine.link_scores(&pairs, at, UnknownKeys::Error).unwrap();
+        assert_eq!((response.source, response.freshness.model_version), (Source::Baseline, 0));
+        for ((src, dst), score) in
+            (0..NODES).flat_map(|src| (0..NODES).map(move |dst| (src, dst))).zip(&response.scores)
+        {
+            let PairScore::Found { probability, .. } = score else { panic!("{score:?}") };
+            let alike = events().filter(|(_, ((s, d), time))| {
+                (**s, **d) == (NodeId(src), NodeId(dst)) && **time < response.at
+            });
+            let last = alike.max_by_key(|(i, (_, time))| (**time, *i)).map(|(i, _)| i);
+            let expected = last.map_or(0.0, |i| 0.5 + 0.5 * (i + 1) as f32 / stream.src.len() as f32);
+            assert!((probability - expected).abs() < 1e-6, "{src} to {dst}: {probability}, not {expected}");
+        }
+    }
+    let (known, unknown) = (key(0), NodeKey::from_text("nobody"));
+    let pairs = [(known.clone(), unknown.clone()), (unknown.clone(), known.clone())];
+    let unknown = engine.link_scores(&pairs, None, UnknownKeys::Error).unwrap().scores;
+    assert_eq!(unknown[0], PairScore::Unknown { src: false, dst: true });
+    let prior = engine.link_scores(&pairs, None, UnknownKeys::Prior).unwrap().scores;
+    assert!(
+        prior.iter().all(|score| *score == PairScore::Found { probability: 0.0, cold: true }),
+        "{prior:?}"
+    );
+    let embeddings = engine.embeddings(&[known], None, UnknownKeys::Error).unwrap();
+    assert_eq!((embeddings.source, embeddings.freshness.model_version), (Source::Candidate, trainer.steps()));
 }
 
 #[test]

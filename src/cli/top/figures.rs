@@ -98,6 +98,7 @@ pub(super) fn figures(before: &Sample, after: &Sample) -> Value {
         "skipped_events": learner["skipped_events"],
         "model": learner["model"],
         "model_version": learner["model_version"],
+        "score_source": learner["score_source"],
         "gate": learner["gate"],
         "average_precision": learner["average_precision"],
         "edgebank_average_precision": learner["edgebank_average_precision"],

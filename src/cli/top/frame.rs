@@ -62,7 +62,12 @@ fn quality(figures: &Value) -> String {
 
 fn serves(figures: &Value) -> String {
     let (model, version) = (figures["model"].as_str().unwrap_or("?"), figures["model_version"].as_u64());
-    format!("{model} version {}{}", grouped(version), gate(&figures["gate"]))
+    let unpromoted = match figures["score_source"].as_str() {
+        Some("baseline") => " (scores: baseline)",
+        Some("candidate") => " (candidate)",
+        _ => "",
+    };
+    format!("{model} version {}{unpromoted}{}", grouped(version), gate(&figures["gate"]))
 }
 
 fn freshness(figures: &Value) -> String {
@@ -193,6 +198,7 @@ mod tests {
         let figures = json!({
             "version": "0.1.0", "uptime_seconds": 3_725.0, "accepted_events": 1_234_567, "accepted_per_second": 12.34,
             "average_precision": 0.9, "edgebank_average_precision": 0.75, "model": "tgn", "model_version": 64,
+            "score_source": "baseline",
             "gate": { "promoted": 1_000, "held": 2, "rolled_back": 0 }, "requests": null,
             "health": { "status": "degraded", "not_ok": [{ "check": "sources" }] },
             "sources": [{ "name": "http", "state": "paused", "detail": "d".repeat(100), "lag_records": null }],
@@ -202,7 +208,7 @@ mod tests {
             "evergraph 0.1.0  http://here  up 1 h 2 min  degraded: sources",
             "12.3 /s   1,234,567 accepted",
             "AP 0.900   EdgeBank 0.750 (+0.150)   AUC -",
-            "tgn version 64   gate: 1,000 promoted",
+            "tgn version 64 (scores: baseline)   gate: 1,000 promoted",
             "--operations-url",
             &format!("  {}…", "d".repeat(DETAIL_MAX)),
         ] {

@@ -1,8 +1,9 @@
 //! [`CheckpointWriter`]: writes one checkpoint after another, of each what the one before did not have.
 //!
-//! It remembers 128 bits of hash of every chunk, 40 bytes for 16 KiB: 10 MB for a payload of 4 GB. Keeping the pages
-//! themselves to compare would take up to twice the memory of what changes. The hash has a seed that nobody knows,
-//! since rows that clients push are among the bytes; and a chunk taken for another would not have the checksum of its piece.
+//! It remembers 128 bits of hash of every chunk, 40 bytes for 16 KiB: 10 MB for a payload of 4 GB. Keeping the
+//! pages themselves to compare would take up to twice the memory of what changes. The hash has a seed that nobody
+//! knows, since rows that clients push are among the bytes; and a chunk taken for another would not have the
+//! checksum of its piece.
 
 use std::fs::File;
 use std::io::{self, Write};

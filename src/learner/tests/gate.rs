@@ -1,8 +1,9 @@
 //! The gate in the loop: what is served, what is taken back, and that a restart changes none of it.
 
 use super::*;
-use crate::learner::gate::Figures;
+use crate::learner::gate::{BeforePromotion, Figures};
 use crate::model::{Model, Weights};
+use crate::serving::{EmbeddingResponse, PairScore, QueryError, ScoreResponse, Source};
 
 /// Every batch is judged, and four of them make a window.
 pub(super) fn options() -> GateOptions {
@@ -12,6 +13,7 @@ pub(super) fn options() -> GateOptions {
         tolerance: 0.05,
         edgebank_tolerance: 0.5,
         rollback_windows: 2,
+        before_promotion: BeforePromotion::Candidate,
     }
 }
 
@@ -128,6 +130,48 @@ fn a_candidate_is_served_step_by_step_until_the_first_is_promoted() {
     gated.learner.drain();
     assert_eq!(gated.served().version, 4, "between two windows what is served stays");
     assert_eq!(gated.rig.shared.status.report().model_version, 4);
+}
+
+/// What readers get of node 1, and of the pairs of node 1 with 11 and 4, of which it met the first.
+fn asked(rig: &Rig) -> Result<(EmbeddingResponse, ScoreResponse), QueryError> {
+    let engine = &rig.shared.engine;
+    let pairs = [(key(1), key(11)), (key(1), key(4))];
+    let embeddings = engine.embeddings(&[key(1)], None, UnknownKeys::Error)?;
+    Ok((embeddings, engine.link_scores(&pairs, None, UnknownKeys::Error)?))
+}
+
+#[test]
+fn until_the_first_promotion_the_settings_decide_what_is_served() {
+    let asked_before = |before_promotion| {
+        let mut rig = Rig::new();
+        let gate = Gate::new(GateOptions { before_promotion, ..options() });
+        let from = Learned { trainer: trainer(), gate: Some(gate), stream: None, position: EdgeId(0) };
+        let mut learner = rig.learner_from(from, rig.options(), Box::new(|_| ()));
+        rig.append_edges(30, 100);
+        learner.drain();
+        let before = asked(&rig);
+        rig.append_edges(10, 130);
+        learner.drain();
+        (before, asked(&rig).unwrap(), learner.version)
+    };
+    let (before, (embedding, score), version) = asked_before(BeforePromotion::NotReady);
+    assert_eq!(before, Err(QueryError::NotReady));
+    assert_eq!((embedding.source, score.source, version), (Source::Model, Source::Model, 4));
+    let (before, after, _) = asked_before(BeforePromotion::Candidate);
+    let (embedding, score) = before.unwrap();
+    assert_eq!((embedding.source, score.source), (Source::Candidate, Source::Candidate));
+    assert_eq!((embedding.freshness.model_version, score.freshness.model_version), (3, 3));
+    assert_eq!((after.0.source, after.1.source), (Source::Model, Source::Model));
+    let (before, after, _) = asked_before(BeforePromotion::Baseline);
+    let (embedding, score) = before.unwrap();
+    assert_eq!((embedding.source, score.source), (Source::Candidate, Source::Baseline));
+    assert_eq!((embedding.freshness.model_version, score.freshness.model_version), (3, 0));
+    let of = |i: usize| match score.scores[i] {
+        PairScore::Found { probability, cold } => (probability, cold),
+        _ => panic!("{score:?}"),
+    };
+    assert!(of(0).0 > 0.5 && of(1) == (0.0, false), "{score:?}");
+    assert_eq!((after.0.source, after.1.source), (Source::Model, Source::Model));
 }
 
 #[test]

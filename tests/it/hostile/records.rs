@@ -12,7 +12,7 @@ use evergraph::event::{EdgeBatch, EdgeId, EventTime, NodeId, NodeKey, Op, Source
 use evergraph::feature::FeatureStore;
 use evergraph::graph::{GraphOptions, GraphStore};
 use evergraph::learner::checkpoint::{self, CheckpointHead, PAGES_SUFFIX, SUFFIX, Sink};
-use evergraph::learner::{Around, Gate, GateOptions, Learned, StreamState};
+use evergraph::learner::{Around, BeforePromotion, Gate, GateOptions, Learned, StreamState};
 use evergraph::log::{Frame, Log, LogError, LogOptions};
 use evergraph::model::TgnOptions;
 use evergraph::serving::Stores;
@@ -199,6 +199,7 @@ fn a_forged_frame_is_refused_by_its_place_or_holds_together() {
 }
 
 const GATE: GateOptions = GateOptions {
+    before_promotion: BeforePromotion::Baseline,
     every_batches: 1,
     window_batches: 1,
     tolerance: 0.01,
