@@ -159,8 +159,8 @@ section!(/// `[learner.replay]`
     Replay { ratio: f64, policy: ReplayKind });
 section!(/// `[learner.gate]`
 Gate {
-    enabled: bool, every_batches: u64, window_batches: u64, tolerance: f64, edgebank_tolerance: f64,
-    rollback_windows: u64, before_promotion: BeforePromotionKind,
+    enabled: bool, every_batches: u64, window_batches: u64, promote_seconds: u64, confidence: f64,
+    edgebank_tolerance: f64, rollback_windows: u64, before_promotion: BeforePromotionKind,
 });
 section!(/// `[checkpoint]`
     Checkpoint { interval_seconds: u64, keep: usize, keep_seconds: u64, keep_every_seconds: u64, full_every: u64 });

@@ -23,7 +23,7 @@ const LIMIT: Duration = Duration::from_secs(600);
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PromotionRequest {
-    /// The version: the candidate, or the previous one. Without it, the candidate as it is now.
+    /// The version: the candidate, the previous one, or the anchor of the gate. Without it, the candidate as it is now.
     #[schema(example = 1200)]
     pub version: Option<u64>,
 }
@@ -41,6 +41,9 @@ pub struct ModelResponse {
     pub candidate_version: u64,
     /// Every log position below is learned.
     pub position: u64,
+    /// Whether node memory went back, too: never. It holds every event below `position`, as the weights of their time
+    /// wrote it, whichever version is served.
+    pub memory_restored: bool,
 }
 
 /// The requested state of training.
@@ -117,7 +120,8 @@ pub trait Decisions: Send + Sync {
     fn cut_log(&self, limit: Duration) -> Result<LogCutResponse, OperatorError>;
 }
 
-/// Publishes a version of the weights that are at hand: the candidate or the previous version. Responds once the
+/// Publishes a version of the weights that are at hand: the candidate, the previous version or the anchor. Responds
+/// once the
 /// decision survives a crash. The gate goes on from it.
 #[utoipa::path(
     post, path = "/v1/admin/model/promote", tag = "admin", operation_id = "promote_model",
@@ -144,8 +148,8 @@ pub(super) async fn promote(
     Ok(done(format!("version {} is served", stands.model_version), stands))
 }
 
-/// Publishes the previous version of the weights again, and trains on from it. Responds once the decision survives a
-/// crash.
+/// Publishes the previous version of the weights again, and trains on from it. Node memory is not restored. Responds
+/// once the decision survives a crash.
 #[utoipa::path(
     post, path = "/v1/admin/model/rollback", tag = "admin", operation_id = "roll_back_model",
     responses(

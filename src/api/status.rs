@@ -265,19 +265,22 @@ pub struct CatchUpDocument {
 pub struct GateDocument {
     /// Candidates promoted.
     pub promoted: u64,
-    /// Windows in which the published version stayed.
+    /// Verdicts after which the published version stayed.
     pub held: u64,
-    /// Returns to the previous version.
+    /// Returns to an earlier version.
     pub rolled_back: u64,
-    /// Version that a rollback would publish.
+    /// Version that an operator's rollback would publish.
     #[schema(required = true)]
     pub previous_version: Option<u64>,
+    /// The best version that was promoted in the last day, which candidates are compared with.
+    #[schema(required = true)]
+    pub anchor_version: Option<u64>,
     /// The latest decision; null before the first.
     #[schema(required = true)]
     pub last: Option<DecisionDocument>,
 }
 
-/// One decision of the gate, with average precision over its window.
+/// One decision of the gate, with means over the batches that it rests on.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct DecisionDocument {
     #[schema(value_type = GateVerdict)]
@@ -290,19 +293,27 @@ pub struct DecisionDocument {
     /// Version that was published.
     #[schema(required = true)]
     pub published_version: Option<u64>,
-    /// Version published before it.
+    /// The best version that was promoted in the last day.
     #[schema(required = true)]
-    pub previous_version: Option<u64>,
+    pub anchor_version: Option<u64>,
     /// Average precision of the candidate.
     pub candidate_average_precision: f64,
     /// Average precision of the published version.
     #[schema(required = true)]
     pub published_average_precision: Option<f64>,
-    /// Average precision of the previous version.
+    /// Average precision of the anchor.
     #[schema(required = true)]
-    pub previous_average_precision: Option<f64>,
+    pub anchor_average_precision: Option<f64>,
     /// Average precision of the baseline EdgeBank.
     pub edgebank_average_precision: f64,
+    /// Mean negative log-likelihood of the candidate, in nats, at most 30.
+    pub candidate_log_loss: f64,
+    /// That of the published version.
+    #[schema(required = true)]
+    pub published_log_loss: Option<f64>,
+    /// That of the anchor.
+    #[schema(required = true)]
+    pub anchor_log_loss: Option<f64>,
 }
 
 /// A verdict of the gate.
@@ -314,6 +325,6 @@ pub enum GateVerdict {
     Promoted,
     /// The published version stays.
     Held,
-    /// The previous version is published again.
+    /// The anchor is published again.
     RolledBack,
 }

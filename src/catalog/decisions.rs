@@ -21,12 +21,16 @@ pub struct DecisionRow {
     pub published: Option<u64>,
     /// Version that was served before that one.
     pub kept: Option<u64>,
+    /// The best version that had been promoted in the last day; `None` in decisions of earlier versions of the program.
+    pub anchor: Option<u64>,
     /// Average precision of the candidate; `None` in a decision that was made by hand.
     pub candidate_ap: Option<f64>,
     /// Average precision of the published version.
     pub published_ap: Option<f64>,
-    /// Average precision of the kept version.
+    /// Average precision of the kept version, in decisions of earlier versions of the program.
     pub kept_ap: Option<f64>,
+    /// Average precision of the anchor.
+    pub anchor_ap: Option<f64>,
     /// Average precision of EdgeBank; `None` in a decision that was made by hand.
     pub edgebank_ap: Option<f64>,
     /// When it was decided, milliseconds since the Unix epoch.
@@ -38,7 +42,8 @@ impl DecisionRow {
     #[must_use]
     pub fn served(&self) -> Option<u64> {
         match self.verdict.as_str() {
-            "rolled_back" => self.kept,
+            "rolled_back" if self.by_hand() => self.kept,
+            "rolled_back" => self.anchor.or(self.kept),
             "held" => self.published,
             _ => Some(self.candidate),
         }
@@ -63,6 +68,8 @@ impl DecisionRow {
             kept_ap: row.get(7)?,
             edgebank_ap: row.get(8)?,
             created_unix_ms: row.get(9)?,
+            anchor: version(10)?,
+            anchor_ap: row.get(11)?,
         })
     }
 }
@@ -76,8 +83,8 @@ impl Catalog {
         let add = || {
             self.connection.execute(
                 "INSERT INTO decision (position, verdict, candidate, published, kept, candidate_ap, published_ap,
-                                       kept_ap, edgebank_ap, created_unix_ms)
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+                                       kept_ap, edgebank_ap, created_unix_ms, anchor, anchor_ap)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
                 params![
                     row.position.cast_signed(),
                     row.verdict,
@@ -88,7 +95,9 @@ impl Catalog {
                     row.published_ap,
                     row.kept_ap,
                     row.edgebank_ap,
-                    row.created_unix_ms
+                    row.created_unix_ms,
+                    row.anchor.map(u64::cast_signed),
+                    row.anchor_ap
                 ],
             )?;
             let last = self.connection.last_insert_rowid();
@@ -105,7 +114,7 @@ impl Catalog {
         let read = || {
             let mut statement = self.connection.prepare(
                 "SELECT position, verdict, candidate, published, kept, candidate_ap, published_ap, kept_ap,
-                        edgebank_ap, created_unix_ms
+                        edgebank_ap, created_unix_ms, anchor, anchor_ap
                  FROM decision ORDER BY id DESC LIMIT ?1",
             )?;
             statement.query_map([most], DecisionRow::read)?.collect::<Result<Vec<_>, _>>()
@@ -128,6 +137,8 @@ mod tests {
             candidate_ap: Some(0.9),
             published_ap: Some(0.8),
             kept_ap: None,
+            anchor: Some(15),
+            anchor_ap: Some(0.85),
             edgebank_ap: Some(0.7),
             created_unix_ms: 1,
         }
@@ -140,14 +151,14 @@ mod tests {
         let catalog = Catalog::open(&path).unwrap();
         let cold = DecisionRow { published: None, kept: None, ..row(1, "held") };
         let by_hand = DecisionRow { candidate_ap: None, edgebank_ap: None, ..row(4, "rolled_back") };
-        let rows = [cold, row(2, "promoted"), row(3, "held"), by_hand];
-        assert_eq!(rows.each_ref().map(DecisionRow::by_hand), [false, false, false, true]);
+        let rows = [cold, row(2, "promoted"), row(3, "held"), by_hand, row(5, "rolled_back")];
+        assert_eq!(rows.each_ref().map(DecisionRow::by_hand), [false, false, false, true, false]);
         rows.iter().for_each(|row| catalog.add_decision(row).unwrap());
-        assert_eq!(rows.each_ref().map(DecisionRow::served), [None, Some(30), Some(20), Some(10)]);
+        assert_eq!(rows.each_ref().map(DecisionRow::served), [None, Some(30), Some(20), Some(10), Some(15)]);
         drop(catalog);
         let catalog = Catalog::open(&path).unwrap();
-        assert_eq!(catalog.decisions(2).unwrap(), [rows[3].clone(), rows[2].clone()]);
-        assert_eq!(catalog.decisions(100).unwrap().len(), 4);
+        assert_eq!(catalog.decisions(2).unwrap(), [rows[4].clone(), rows[3].clone()]);
+        assert_eq!(catalog.decisions(100).unwrap().len(), 5);
         assert!(catalog.add_decision(&row(5, "guessed")).is_err(), "verdicts are a closed list");
         let half = DecisionRow { candidate_ap: None, ..row(5, "held") };
         assert!(catalog.add_decision(&half).is_err(), "a gate has all its figures");
@@ -163,7 +174,7 @@ mod tests {
             .connection
             .execute(
                 "INSERT INTO decision SELECT 1, 2, verdict, candidate, published, kept,
-            candidate_ap, published_ap, kept_ap, edgebank_ap, 1 FROM decision",
+            candidate_ap, published_ap, kept_ap, edgebank_ap, 1, anchor, anchor_ap FROM decision",
                 [],
             )
             .unwrap();

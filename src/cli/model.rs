@@ -38,10 +38,10 @@ enum ModelCommand {
     },
     /// Publish a version of the weights from the next start on; the daemon must be stopped, or with --live it runs and
     /// publishes it at once. The version it replaces becomes the previous one. The gate continues: a candidate that is
-    /// not behind is promoted at the end of its next window
+    /// not behind is promoted with its next verdict
     Promote {
         /// Version of the weights, as listed by `model list`; it must be in a checkpoint. With --live it is the
-        /// candidate or the previous version; without a number, the candidate
+        /// candidate, the previous version or the anchor; without a number, the candidate
         #[arg(value_name = "VERSION", required_unless_present = "live")]
         number: Option<u64>,
         #[command(flatten)]
@@ -51,7 +51,7 @@ enum ModelCommand {
         config: ConfigArgs,
     },
     /// Publish the previous version again, from the next start on, and continue training from it; the daemon must be
-    /// stopped, or with --live it runs and publishes it at once
+    /// stopped, or with --live it runs and publishes it at once. Node memory is not restored
     Rollback {
         #[command(flatten)]
         live: LiveArgs,
@@ -78,6 +78,10 @@ enum ModelCommand {
     },
 }
 
+/// What a rollback does not do.
+const MEMORY_STAYS: &str =
+    "node memory was not restored: it holds every event, as the weights of their time wrote it";
+
 /// Runs the command.
 pub(super) fn run(args: &ModelArgs) -> Result<()> {
     let (data, last, json) = match &args.command {
@@ -86,13 +90,17 @@ pub(super) fn run(args: &ModelArgs) -> Result<()> {
             return decide(&live.daemon, "promote", &json!({ "version": number }));
         }
         ModelCommand::Rollback { live, .. } if live.live => {
-            return decide(&live.daemon, "rollback", &json!({}));
+            decide(&live.daemon, "rollback", &json!({}))?;
+            output::print_status(MEMORY_STAYS);
+            return Ok(());
         }
         ModelCommand::Promote { number, config, .. } => {
             return print_decision(&promotion::promote(&config.load()?, number.unwrap_or_default())?);
         }
         ModelCommand::Rollback { config, .. } => {
-            return print_decision(&promotion::roll_back(&config.load()?)?);
+            print_decision(&promotion::roll_back(&config.load()?)?)?;
+            output::print_status(MEMORY_STAYS);
+            return Ok(());
         }
         ModelCommand::Pause { daemon, json } => return hold(daemon, true, *json),
         ModelCommand::Resume { daemon, json } => return hold(daemon, false, *json),
@@ -152,9 +160,11 @@ fn document(row: &DecisionRow) -> serde_json::Value {
         "candidate_version": row.candidate,
         "published_version": row.published,
         "previous_version": row.kept,
+        "anchor_version": row.anchor,
         "candidate_average_precision": row.candidate_ap,
         "published_average_precision": row.published_ap,
         "previous_average_precision": row.kept_ap,
+        "anchor_average_precision": row.anchor_ap,
         "edgebank_average_precision": row.edgebank_ap,
         "created_unix_ms": row.created_unix_ms,
     })
@@ -164,7 +174,7 @@ fn document(row: &DecisionRow) -> serde_json::Value {
 fn table(rows: &[DecisionRow]) -> String {
     let mut out = format!(
         "{:<12} {:>12} {:>10} {:>20} {:>20} {:>20} {:>9}\n",
-        "verdict", "position", "serves", "candidate", "published", "previous", "edgebank"
+        "verdict", "position", "serves", "candidate", "published", "anchor", "edgebank"
     );
     for row in rows {
         let of = |version: Option<u64>, ap: Option<f64>| match (version, ap) {
@@ -180,7 +190,7 @@ fn table(rows: &[DecisionRow]) -> String {
             row.served().map_or("-".to_owned(), |version| version.to_string()),
             of(Some(row.candidate), row.candidate_ap),
             of(row.published, row.published_ap),
-            of(row.kept, row.kept_ap),
+            of(row.anchor, row.anchor_ap),
             row.edgebank_ap.map_or("by hand".to_owned(), |ap| format!("{ap:.4}")),
         );
     }
@@ -202,6 +212,8 @@ mod tests {
             candidate_ap: Some(0.5),
             published_ap: Some(0.91),
             kept_ap: None,
+            anchor: None,
+            anchor_ap: None,
             edgebank_ap: Some(0.7),
             created_unix_ms: 1,
         };

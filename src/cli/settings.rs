@@ -165,13 +165,13 @@ mod tests {
         let settings = [
             setting("api.listen", json!("a\"b\u{7f}"), Origin::Default),
             setting("ingest.kafka.properties.sasl.username", json!("me"), Origin::File),
-            setting("learner.gate.tolerance", json!(0.01), Origin::Default),
+            setting("learner.gate.edgebank_tolerance", json!(0.02), Origin::Default),
         ];
         let text = file(&settings);
         let lines: Vec<&str> = text.lines().map(|line| line.split("  ").next().unwrap()).collect();
         assert_eq!(lines[..2], ["[api]", "listen = \"a\\\"b\\u007F\""]);
         assert_eq!(lines[3..5], ["[ingest.kafka.properties]", "\"sasl.username\" = \"me\""]);
-        assert_eq!(lines[6..], ["[learner.gate]", "tolerance = 0.01"]);
+        assert_eq!(lines[6..], ["[learner.gate]", "edgebank_tolerance = 0.02"]);
         assert!(text.contains("# default") && text.contains("# e.toml"), "{text}");
     }
 }

@@ -132,11 +132,13 @@ impl Config {
         for (key, value) in [
             ("learner.schedule.floor", f64::from(self.learner.schedule.floor)),
             ("learner.share_min", self.learner.share_min),
-            ("learner.gate.tolerance", self.learner.gate.tolerance),
             ("learner.gate.edgebank_tolerance", self.learner.gate.edgebank_tolerance),
         ] {
             faults.require((0.0..=1.0).contains(&value), key, value, "must be at least 0 and at most 1");
         }
+        let confidence = self.learner.gate.confidence;
+        let allowed = "must be at least 0.5 and less than 1";
+        faults.require((0.5..1.0).contains(&confidence), "learner.gate.confidence", confidence, allowed);
         let speed = self.ingest.file.events_per_second;
         let possible = speed.is_finite() && speed >= 0.0;
         faults.require(possible, "ingest.file.events_per_second", speed, "must not be negative");
@@ -363,7 +365,7 @@ mod tests {
             ("learner.schedule.decay_steps", "0", "at least 1"),
             ("learner.replay.ratio", "101", "at least 0 and at most 100"),
             ("learner.gate.window_batches", "0", "at least 1"),
-            ("learner.gate.tolerance", "1.5", "at least 0 and at most 1"),
+            ("learner.gate.confidence", "1", "at least 0.5 and less than 1"),
             ("learner.gate.edgebank_tolerance", "nan", "at least 0 and at most 1"),
             ("checkpoint.interval_seconds", "0", "at least 1 and at most 31536000"),
             ("checkpoint.interval_seconds", "9223372036854775807", "at least 1 and at most 31536000"),

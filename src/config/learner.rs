@@ -33,7 +33,8 @@ impl Config {
         gate.enabled.then_some(GateOptions {
             every_batches: gate.every_batches,
             window_batches: gate.window_batches,
-            tolerance: gate.tolerance,
+            promote_seconds: gate.promote_seconds,
+            confidence: gate.confidence,
             edgebank_tolerance: gate.edgebank_tolerance,
             rollback_windows: gate.rollback_windows,
             before_promotion: gate.before_promotion.into(),
@@ -75,7 +76,7 @@ mod tests {
         let plain = config(&[]);
         assert_eq!((plain.schedule().decay, plain.replay_options().ratio), (Decay::Constant, 0.0));
         let gate = plain.gate_options().unwrap();
-        assert_eq!((gate.every_batches, gate.tolerance), (8, 0.01));
+        assert_eq!((gate.every_batches, gate.promote_seconds, gate.confidence), (8, 300, 0.95));
         assert_eq!(gate.before_promotion, BeforePromotion::Baseline);
         let other = config(&[
             ("learner.schedule.decay", "inverse-square-root"),

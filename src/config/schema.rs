@@ -201,7 +201,7 @@ mod tests {
             (&of("device.use")["type"], &of("device.use")["default"]),
             (&json!("string"), &json!("auto"))
         );
-        assert_eq!(of("learner.gate.tolerance")["type"], "number");
+        assert_eq!(of("learner.gate.edgebank_tolerance")["type"], "number");
         assert_eq!(of("ingest.kafka.properties")["additionalProperties"], true);
         assert!(of("checkpoint.keep")["description"].as_str().unwrap().contains("removed"));
         let bare = known.iter().filter(|path| path.contains('.') && of(path)["description"].is_null());

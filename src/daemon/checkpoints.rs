@@ -23,7 +23,7 @@ use crate::event::EdgeId;
 use crate::ingest::kafka::ClusterMemory;
 use crate::learner::checkpoint::{self, Checkpoint, CheckpointHead, SUFFIX, Sink, UNFINISHED_SUFFIX};
 use crate::learner::{
-    BatchQuality, CheckpointFile, CheckpointRecorder, Decision, DecisionRecorder, Recorders,
+    BatchQuality, CheckpointFile, CheckpointRecorder, Decision, DecisionRecorder, Predicted, Recorders,
 };
 use crate::log::LogReaders;
 
@@ -333,16 +333,19 @@ pub(super) fn unix_ms(time: SystemTime) -> i64 {
 }
 
 fn decision_row(decision: &Decision, decided: SystemTime) -> DecisionRow {
-    let figures = decision.figures;
+    let (figures, versions) = (decision.figures, decision.versions);
+    let ap = |of: Option<Predicted>| of.map(|of| of.average_precision);
     DecisionRow {
         position: decision.position,
         verdict: decision.verdict.name().to_owned(),
         candidate: decision.candidate,
-        published: decision.published,
-        kept: decision.kept,
-        candidate_ap: figures.map(|figures| figures.candidate),
-        published_ap: figures.and_then(|figures| figures.published),
-        kept_ap: figures.and_then(|figures| figures.kept),
+        published: versions.published,
+        kept: versions.kept,
+        anchor: versions.anchor,
+        candidate_ap: ap(figures.map(|figures| figures.candidate)),
+        published_ap: ap(figures.and_then(|figures| figures.published)),
+        kept_ap: None,
+        anchor_ap: ap(figures.and_then(|figures| figures.anchor)),
         edgebank_ap: figures.map(|figures| figures.edgebank),
         created_unix_ms: unix_ms(decided),
     }
@@ -380,7 +383,7 @@ mod tests {
     use super::*;
     use crate::event::{EdgeBatch, EdgeId, EventTime, NodeId};
     use crate::learner::checkpoint::PAGES_SUFFIX;
-    use crate::learner::gate::{Figures, Verdict};
+    use crate::learner::{Figures, Verdict, Versions};
     use crate::log::{Frame, Log, LogOptions};
 
     /// A data directory; `salt` distinguishes histories of the log.
@@ -530,26 +533,22 @@ mod tests {
         let data = Data::new();
         let checkpoints = data.checkpoints();
         let mut record = checkpoints.recorders(Keeping::newest(1)).decision;
-        let figures = Figures { candidate: 0.5, published: Some(0.6), kept: Some(0.9), edgebank: 0.7 };
-        let (published, kept) = (Some(20), Some(10));
+        let of = |average_precision| Predicted { average_precision, log_loss: 0.3 };
+        let (published, anchor) = (Some(of(0.6)), Some(of(0.9)));
+        let figures = Figures { candidate: of(0.5), published, anchor, edgebank: 0.7 };
+        let versions = Versions { published: Some(20), kept: Some(10), anchor: Some(15) };
         for verdict in [Verdict::Promoted, Verdict::Held, Verdict::RolledBack] {
-            record(&Decision {
-                verdict,
-                figures: Some(figures),
-                candidate: 30,
-                published,
-                kept,
-                position: 4,
-            });
+            record(&Decision { verdict, figures: Some(figures), candidate: 30, versions, position: 4 });
         }
         drop((checkpoints, record));
         let rows = data.checkpoints().catalog.lock().decisions(9).unwrap();
         let decisions: Vec<_> = rows.iter().map(|row| (row.verdict.as_str(), row.served())).collect();
-        assert_eq!(decisions, [("rolled_back", Some(10)), ("held", Some(20)), ("promoted", Some(30))]);
+        assert_eq!(decisions, [("rolled_back", Some(15)), ("held", Some(20)), ("promoted", Some(30))]);
         let row = &rows[0];
-        assert_eq!((row.position, row.candidate, row.published, row.kept), (4, 30, published, kept));
+        assert_eq!((row.position, row.candidate), (4, 30));
+        assert_eq!((row.published, row.kept, row.anchor), (Some(20), Some(10), Some(15)));
         assert_eq!((row.candidate_ap, row.published_ap), (Some(0.5), Some(0.6)));
-        assert_eq!((row.kept_ap, row.edgebank_ap), (Some(0.9), Some(0.7)));
+        assert_eq!((row.anchor_ap, row.edgebank_ap), (Some(0.9), Some(0.7)));
         assert!(row.created_unix_ms > 1_600_000_000_000);
     }
 

@@ -336,6 +336,7 @@ fn open_learner(
         tracing::warn!(by, "training stays paused by an operator");
     }
     let options = LearnerOptions {
+        clock: || u64::try_from(unix_ms() / 1000).unwrap_or_default(),
         train: learner.train && paused.is_none(),
         train_history: learner.start != StartPolicy::Remember,
         batch_events: learner.batch_events,

@@ -59,6 +59,7 @@ impl Operating {
             replaced_version: published,
             candidate_version: candidate,
             position: position.0,
+            memory_restored: false,
         })
     }
 }

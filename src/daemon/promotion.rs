@@ -8,8 +8,9 @@
 //! restore C    the checkpoint C becomes the newest, later ones are renamed
 //! ```
 //! The newest checkpoint is replaced atomically, and the catalog records the decision. The available versions are those
-//! in the checkpoints: each holds its candidate, and the published and the previous version. The decision does not bind
-//! the gate: a candidate that is not behind is promoted at the end of the next window.
+//! in the checkpoints: each holds its candidate, the published and the previous version, and the anchor. The decision
+//! does not bind the gate: a candidate that is not behind is promoted with the next verdict. No decision changes node
+//! memory.
 
 use anyhow::{Context, Result, bail, ensure};
 
@@ -34,7 +35,7 @@ pub fn promote(config: &Config, version: u64) -> Result<DecisionRow> {
         let served = gate.published().map(|weights| weights.version);
         ensure!(served != Some(version), "version {version} is served already");
         let mut known = vec![trainer.weights()?];
-        known.extend([gate.published(), gate.kept()].into_iter().flatten().cloned());
+        known.extend([gate.published(), gate.kept(), gate.anchor()].into_iter().flatten().cloned());
         let found = known.iter().find(|weights| weights.version == version).cloned();
         let found = match found {
             Some(found) => found,
@@ -50,7 +51,7 @@ pub fn promote(config: &Config, version: u64) -> Result<DecisionRow> {
                 })?
             }
         };
-        gate.promote(found);
+        gate.promote(found, now());
         Ok(())
     })
 }
@@ -63,7 +64,7 @@ pub fn roll_back(config: &Config) -> Result<DecisionRow> {
     decide(config, Verdict::RolledBack, |Learned { trainer, gate, .. }, _| {
         let gate = gate.as_mut().context(NO_GATE)?;
         ensure!(gate.kept().is_some(), "there is no previous version to roll back to");
-        gate.roll_back(trainer).context("the candidate cannot continue from the previous version")
+        gate.roll_back(trainer, now()).context("the candidate cannot continue from the previous version")
     })
 }
 
@@ -100,14 +101,19 @@ fn decide(
     let mut head = newest.file.head;
     let mut learned = open(config, &store, newest)?;
     let versions = |learned: &Learned| learned.gate.as_ref().map(Gate::versions).unwrap_or_default();
-    let (published, kept) = versions(&learned);
+    let before = versions(&learned);
     change(&mut learned, &|| older_versions(config, &store, &log))?;
-    let served = versions(&learned).0.unwrap_or_default();
+    let served = versions(&learned).published.unwrap_or_default();
     head.model_version = served;
     checkpoints.replace(head, |sink| learned.save(sink))?;
     let candidate = if verdict == Verdict::Promoted { served } else { learned.trainer.steps() };
     let position = head.position.0;
-    checkpoints.record_decision(&Decision { verdict, figures: None, candidate, published, kept, position })
+    checkpoints.record_decision(&Decision { verdict, figures: None, candidate, versions: before, position })
+}
+
+/// Seconds since the Unix epoch.
+fn now() -> u64 {
+    u64::try_from(unix_ms() / 1000).unwrap_or_default()
 }
 
 /// The data directory of a stopped daemon.
@@ -138,7 +144,7 @@ fn older_versions(config: &Config, store: &Store, log: &LogReaders) -> Result<Ve
         let learned = open(config, store, found)?;
         versions.push(learned.trainer.weights()?);
         if let Some(gate) = learned.gate {
-            versions.extend([gate.published(), gate.kept()].into_iter().flatten().cloned());
+            versions.extend([gate.published(), gate.kept(), gate.anchor()].into_iter().flatten().cloned());
         }
     }
     Ok(versions)

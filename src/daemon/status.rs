@@ -14,29 +14,33 @@ use crate::api::{
 use crate::appender::{AppenderStatus, Positions};
 use crate::config::Config;
 use crate::event::SourcePosition;
-use crate::learner::{Decision, GateReport, LearnerStatus};
+use crate::learner::{Decision, GateReport, LearnerStatus, Versions};
 use crate::serving::{NodeStates, Progress, QueryEngine, Stores};
 
 impl From<GateReport> for GateDocument {
     fn from(report: GateReport) -> Self {
-        let GateReport { promoted, held, rolled_back, last, kept } = report;
-        Self { promoted, held, rolled_back, previous_version: kept, last: last.and_then(document) }
+        let GateReport { promoted, held, rolled_back, last, versions } = report;
+        let Versions { kept: previous_version, anchor: anchor_version, .. } = versions;
+        Self { promoted, held, rolled_back, previous_version, anchor_version, last: last.and_then(document) }
     }
 }
 
 /// A decision of the gate; `None` for an operator's, which no figures led to.
 fn document(decision: Decision) -> Option<DecisionDocument> {
-    let figures = decision.figures?;
+    let (figures, versions) = (decision.figures?, decision.versions);
     Some(DecisionDocument {
         verdict: decision.verdict.name(),
         position: decision.position,
         candidate_version: decision.candidate,
-        published_version: decision.published,
-        previous_version: decision.kept,
-        candidate_average_precision: figures.candidate,
-        published_average_precision: figures.published,
-        previous_average_precision: figures.kept,
+        published_version: versions.published,
+        anchor_version: versions.anchor,
+        candidate_average_precision: figures.candidate.average_precision,
+        published_average_precision: figures.published.map(|found| found.average_precision),
+        anchor_average_precision: figures.anchor.map(|found| found.average_precision),
         edgebank_average_precision: figures.edgebank,
+        candidate_log_loss: figures.candidate.log_loss,
+        published_log_loss: figures.published.map(|found| found.log_loss),
+        anchor_log_loss: figures.anchor.map(|found| found.log_loss),
     })
 }
 

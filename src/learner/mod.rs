@@ -47,7 +47,9 @@ use thiserror::Error;
 pub use catch_up::CatchUp;
 pub use checkpoint::{CheckpointError, CheckpointFile, CheckpointHead};
 pub use feed::{Feed, FeedMark, LearnBatch};
-pub use gate::{BeforePromotion, Decision, Gate, GateOptions, NO_GATE, Verdict};
+pub use gate::{
+    BeforePromotion, Decision, Figures, Gate, GateOptions, NO_GATE, Predicted, Verdict, Versions,
+};
 pub use learned::Learned;
 pub use operations::{Operated, Operation, OperationError};
 pub use options::{CheckpointRecorder, DecisionRecorder, DeviceLost, LearnerOptions, Recorders, Shared};
@@ -195,12 +197,12 @@ impl Learner {
         learner.on_gpu(Self::publish_weights)?;
         learner.shared.progress.set_learned(position);
         let (bytes, version, trains) = (learner.bytes(), learner.version, learner.options.train);
-        let (_, kept) = learner.gate.as_ref().map(Gate::versions).unwrap_or_default();
+        let versions = learner.gate.as_ref().map(Gate::versions).unwrap_or_default();
         learner.shared.status.update(|report| {
             report.bytes = bytes;
             report.position = position;
             report.model_version = version;
-            report.gate.kept = kept;
+            report.gate.versions = versions;
             report.trains = trains;
             report.start = Some(learner.start);
         });

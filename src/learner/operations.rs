@@ -4,14 +4,14 @@
 
 use thiserror::Error;
 
-use super::{Decision, Gate, LearnBatch, Learner, NO_GATE, NoResponse, Verdict};
+use super::{Decision, Gate, LearnBatch, Learner, NO_GATE, NoResponse, Verdict, Versions};
 use crate::event::EdgeId;
 use crate::model::Weights;
 
 /// What the loop is asked to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// Publish a version: the candidate or the previous one; without a number, the candidate.
+    /// Publish a version: the candidate, the previous one or the anchor; without a number, the candidate.
     Promote(Option<u64>),
     /// Publish the previous version again, and train on from it.
     RollBack,
@@ -94,7 +94,7 @@ impl Learner {
             self.publish_decision(verdict, before, batch, pulse)?;
         }
         let (served, candidate) = (self.version, self.trainer.steps());
-        Ok(Operated { position: self.learned, served, published: before.0, candidate })
+        Ok(Operated { position: self.learned, served, published: before.published, candidate })
     }
 
     fn promote_by_hand(&mut self, version: Option<u64>) -> Result<(), OperationError> {
@@ -104,19 +104,18 @@ impl Learner {
         if gate.published().is_some_and(|weights| weights.version == version) {
             return Err(OperationError::Refused(format!("version {version} is served already")));
         }
-        let at_hand = [Some(&candidate), gate.kept()];
+        let at_hand = [Some(&candidate), gate.kept(), gate.anchor()];
         let found = at_hand.into_iter().flatten().find(|weights| weights.version == version).cloned();
         let Some(found) = found else {
-            let previous = gate
-                .kept()
-                .map_or("no previous one".to_owned(), |kept| format!("the previous {}", kept.version));
+            let mut others: Vec<u64> = at_hand[1..].iter().flatten().map(|weights| weights.version).collect();
+            others.dedup();
             return Err(OperationError::Refused(format!(
-                "version {version} is not at hand: a running daemon has the candidate {} and {previous}; for one in an \
+                "version {version} is not at hand: a running daemon has the candidate {} and {others:?}; for one in an \
                  older checkpoint stop it and run `evergraph model promote` without --live",
                 candidate.version
             )));
         };
-        gate.promote(found);
+        gate.promote(found, (self.options.clock)());
         Ok(())
     }
 
@@ -126,7 +125,7 @@ impl Learner {
         if gate.kept().is_none() {
             return Err(refused("there is no previous version to roll back to"));
         }
-        gate.roll_back(&mut self.trainer).map_err(|error| {
+        gate.roll_back(&mut self.trainer, (self.options.clock)()).map_err(|error| {
             OperationError::Failed(format!(
                 "nothing was changed: the candidate cannot go on from the previous version: {error}"
             ))
@@ -148,22 +147,23 @@ impl Learner {
     fn publish_decision(
         &mut self,
         verdict: Verdict,
-        before: (Option<u64>, Option<u64>),
+        before: Versions,
         batch: &LearnBatch,
         pulse: &dyn Fn(),
     ) -> Result<(), OperationError> {
         let unpublished = |error| OperationError::Failed(format!("nothing was published: {error}"));
         self.on_gpu(Self::publish_weights).map_err(unpublished)?;
-        let (version, (_, kept)) = (self.version, self.gate.as_ref().map(Gate::versions).unwrap_or_default());
+        let (version, versions) = (self.version, self.gate.as_ref().map(Gate::versions).unwrap_or_default());
         self.shared.status.update(|report| {
             report.model_version = version;
-            report.gate.kept = kept;
+            report.gate.versions = versions;
         });
-        tracing::info!(version, previous = ?kept, "by an operator: {}", verdict.name());
+        let memory = "node memory is as the candidates wrote it";
+        tracing::info!(version, previous = ?versions.kept, "by an operator: {}; {memory}", verdict.name());
         let written = self.checkpoint_now(batch, pulse);
         let candidate = if verdict == Verdict::Promoted { version } else { self.trainer.steps() };
-        let ((published, kept), position) = (before, self.learned.0);
-        (self.record.decision)(&Decision { verdict, figures: None, candidate, published, kept, position });
+        let (versions, position) = (before, self.learned.0);
+        (self.record.decision)(&Decision { verdict, figures: None, candidate, versions, position });
         written.map_err(|error| {
             OperationError::Unsettled(format!(
                 "version {version} is served, but no checkpoint could be written, so a restart forgets it: {error}"

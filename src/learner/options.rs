@@ -13,6 +13,8 @@ use crate::train::replay::ReplayOptions;
 /// The loop's settings.
 #[derive(Clone, Debug)]
 pub struct LearnerOptions {
+    /// Seconds since the Unix epoch, by which the gate decides.
+    pub clock: fn() -> u64,
     /// Whether weights are trained.
     pub train: bool,
     /// Whether history is trained on, and not only remembered.

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use super::gate::{Decision, Figures, Verdict, finite_precision};
+use super::gate::{Decision, Figures, Predicted, Verdict, predicted};
 use super::measure::unix_seconds;
 use super::step::Taken;
-use super::{Gate, LearnBatch, Learner};
+use super::{Gate, LearnBatch, Learner, Versions};
 use crate::event::NodeId;
 use crate::graph::RetentionBounds;
 use crate::model::walk::PairTimes;
@@ -103,7 +103,8 @@ impl Learner {
             return if taken.mode == StepMode::Train { self.publish_weights() } else { Ok(()) };
         };
         let cold = gate.published().is_none();
-        let decision = judged(taken, edgebank).and_then(|figures| gate.observe(&figures));
+        let decision =
+            judged(taken, edgebank).and_then(|figures| gate.observe(&figures, (self.options.clock)()));
         if let Some((verdict, figures)) = decision {
             self.carry_out(batch, verdict, figures)?;
         } else if cold && taken.mode == StepMode::Train {
@@ -119,26 +120,24 @@ impl Learner {
         figures: Figures,
     ) -> Result<(), TrainError> {
         let Some(gate) = &mut self.gate else { return Ok(()) };
-        let (published, kept) = gate.versions();
         let decision = Decision {
             verdict,
             figures: Some(figures),
             candidate: self.trainer.steps(),
-            published,
-            kept,
+            versions: gate.versions(),
             position: batch.end.0,
         };
         match verdict {
-            Verdict::Promoted => gate.promote(self.trainer.weights()?),
+            Verdict::Promoted => gate.promote_by(&figures, self.trainer.weights()?, (self.options.clock)()),
             Verdict::Held => {}
             Verdict::RolledBack => {
-                if let Err(error) = gate.roll_back(&mut self.trainer) {
-                    tracing::error!(%error, "nothing is rolled back: the candidate cannot take the previous weights");
+                if let Err(error) = gate.roll_back_to_anchor(&mut self.trainer, (self.options.clock)()) {
+                    tracing::error!(%error, "nothing is rolled back: the candidate cannot take the earlier weights");
                     return Ok(());
                 }
             }
         }
-        if verdict != Verdict::Held || decision.published.is_none() {
+        if verdict != Verdict::Held || decision.versions.published.is_none() {
             self.publish_weights()?;
         }
         self.report(&decision, figures);
@@ -147,35 +146,42 @@ impl Learner {
     }
 
     fn report(&self, decision: &Decision, figures: Figures) {
-        let Decision { verdict, candidate, published, kept, position, .. } = *decision;
+        let Decision { verdict, candidate, versions, position, .. } = *decision;
         let metrics = &self.shared.metrics.gate;
         metrics.decisions.with_label_values(&[verdict.name()]).inc();
-        let known = [
+        let predicted = [
             ("candidate", Some(figures.candidate)),
             ("published", figures.published),
-            ("previous", figures.kept),
-            ("edgebank", Some(figures.edgebank)),
+            ("anchor", figures.anchor),
         ];
-        for (of, value) in known {
+        let precisions = predicted.map(|(of, found)| (of, found.map(|found| found.average_precision)));
+        let losses = predicted.map(|(of, found)| (of, found.map(|found| found.log_loss)));
+        let bank = [("edgebank", Some(figures.edgebank))];
+        let gauges = precisions.into_iter().chain(bank).map(|found| (&metrics.average_precision, found));
+        for (gauge, (of, value)) in gauges.chain(losses.map(|found| (&metrics.log_loss, found))) {
             match value {
-                Some(value) => metrics.average_precision.with_label_values(&[of]).set(value),
+                Some(value) => gauge.with_label_values(&[of]).set(value),
                 // A label that was never set cannot be removed.
-                None => drop(metrics.average_precision.remove_label_values(&[of])),
+                None => drop(gauge.remove_label_values(&[of])),
             }
         }
+        let Versions { published, anchor, .. } = versions;
         let name = verdict.name();
         match verdict {
-            Verdict::RolledBack => {
-                tracing::warn!(position, candidate, ?published, previous = ?kept, ?figures, "gate: {name}")
-            }
-            _ => {
-                tracing::info!(position, candidate, ?published, previous = ?kept, ?figures, "gate: {name}")
-            }
+            Verdict::RolledBack => tracing::warn!(
+                position,
+                candidate,
+                ?published,
+                ?anchor,
+                ?figures,
+                "gate: {name}: the anchor is served again; node memory is as the later weights wrote it"
+            ),
+            _ => tracing::info!(position, candidate, ?published, ?anchor, ?figures, "gate: {name}"),
         }
-        let (_, kept) = self.gate.as_ref().map(Gate::versions).unwrap_or_default();
+        let versions = self.gate.as_ref().map(Gate::versions).unwrap_or_default();
         self.shared.status.update(|report| {
             *report.gate.count(verdict) += 1;
-            report.gate.kept = kept;
+            report.gate.versions = versions;
             report.gate.last = Some(*decision);
         });
     }
@@ -183,9 +189,8 @@ impl Learner {
 
 /// Figures of an evaluated batch; `None` if it was not evaluated or has no finite score.
 fn judged(taken: &Taken, edgebank: Option<f64>) -> Option<Figures> {
-    let [published, kept] = taken.rivals?;
-    let own = finite_precision(&taken.report.positive, &taken.report.negative);
-    // If only the candidate has no finite score, it gets 0.
-    let candidate = own.or(published.map(|_| 0.0))?;
-    Some(Figures { candidate, published, kept, edgebank: edgebank? })
+    let [published, anchor] = taken.rivals?;
+    let own = predicted(&taken.report.positive, &taken.report.negative);
+    let candidate = own.or(published.map(|_| Predicted::USELESS))?;
+    Some(Figures { candidate, published, anchor, edgebank: edgebank? })
 }

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::{BatchQuality, CatchUp, Decision, Operated, Operation, OperationError, Requests, Verdict};
+use super::{
+    BatchQuality, CatchUp, Decision, Operated, Operation, OperationError, Requests, Verdict, Versions,
+};
 use crate::event::EdgeId;
 
 /// Observations over which freshness is summed up.
@@ -33,12 +35,12 @@ pub struct GateReport {
     pub promoted: u64,
     /// Windows after which the published version stayed.
     pub held: u64,
-    /// Rollbacks to the previous version.
+    /// Rollbacks to an earlier version.
     pub rolled_back: u64,
     /// The latest decision.
     pub last: Option<Decision>,
-    /// The previous version, which a rollback would publish.
-    pub kept: Option<u64>,
+    /// The versions that it has.
+    pub versions: Versions,
 }
 
 impl GateReport {

@@ -8,7 +8,7 @@
 use std::time::{Duration, Instant};
 
 use super::pace::{Lag, Pace, share};
-use super::{Gate, LearnBatch, Learner, LearnerError, LearnerOptions};
+use super::{Gate, LearnBatch, Learner, LearnerError, LearnerOptions, Predicted};
 use crate::event::{EdgeId, NodeId};
 use crate::feature::FeatureStore;
 use crate::log::LogError;
@@ -37,8 +37,8 @@ pub(super) struct Taken {
     pub report: StepReport,
     /// How much of it was done.
     pub mode: StepMode,
-    /// Average precision of the published and the previous version on the batch before it was learned, if evaluated.
-    pub rivals: Option<[Option<f64>; 2]>,
+    /// How well the published version and the anchor predicted the batch before it was learned, if evaluated.
+    pub rivals: Option<[Option<Predicted>; 2]>,
     /// Seconds that the evaluation took.
     pub gate_seconds: f64,
 }

@@ -105,6 +105,7 @@ impl Rig {
 
     fn options(&self) -> LearnerOptions {
         LearnerOptions {
+            clock: || 1_000,
             train: true,
             train_history: true,
             batch_events: 10,

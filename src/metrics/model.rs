@@ -15,7 +15,9 @@ group! {
     decisions: IntCounterVec ["verdict"] = "gate_decisions_total"
         "Decisions of the promotion gate; verdict is promoted, held or rolled_back.";
     average_precision: GaugeVec ["of"] = "gate_average_precision"
-        "Average precision over the gate's last window; of is candidate, published, previous or edgebank.";
+        "Average precision over the batches of the last verdict; of is candidate, published, anchor or edgebank.";
+    log_loss: GaugeVec ["of"] = "gate_log_loss"
+        "Mean negative log-likelihood over these batches, in nats; of is candidate, published or anchor.";
 }
 
 group! {

@@ -222,6 +222,7 @@ impl Decisions for ScriptedOperator {
                 replaced_version: Some(5),
                 candidate_version: 7,
                 position: 3,
+                memory_restored: false,
             }),
             Some(13) => Err(OperatorError::Unsettled("no checkpoint keeps it".into())),
             Some(version) => Err(OperatorError::Invalid(format!("version {version} is not at hand"))),

@@ -296,6 +296,7 @@ impl AtWork {
             .set("memory.graph_bytes_max=1048576")
             .set("learner.gate.every_batches=1")
             .set("learner.gate.window_batches=1")
+            .set("learner.gate.promote_seconds=0")
             .set("learner.replay.ratio=1")
             .ready();
         let at_work = Self { daemon, time: Cell::new(1_000), _data: data };

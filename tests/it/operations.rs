@@ -86,6 +86,7 @@ fn versions_are_promoted_and_rolled_back_while_the_daemon_runs_and_survive_a_kil
         done && stdout.contains(&format!("version {first} is served, in place of version {second}")),
         "{stdout}{stderr}"
     );
+    assert!(stderr.contains("node memory was not restored"), "{stderr}");
     process.kill();
     process = start.ready();
     assert_eq!(served(&process), first);

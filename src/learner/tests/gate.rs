@@ -1,7 +1,7 @@
 //! The gate in the loop: what is served, what is taken back, and that a restart changes none of it.
 
 use super::*;
-use crate::learner::gate::{BeforePromotion, Figures};
+use crate::learner::{BeforePromotion, Figures, Predicted};
 use crate::model::{Model, Weights};
 use crate::serving::{EmbeddingResponse, PairScore, QueryError, ScoreResponse, Source};
 
@@ -10,7 +10,8 @@ pub(super) fn options() -> GateOptions {
     GateOptions {
         every_batches: 1,
         window_batches: 4,
-        tolerance: 0.05,
+        promote_seconds: 0,
+        confidence: 0.9,
         edgebank_tolerance: 0.5,
         rollback_windows: 2,
         before_promotion: BeforePromotion::Candidate,
@@ -26,10 +27,14 @@ fn able() -> TrainerOptions {
 
 /// What a restart of `learner` begins with.
 pub(super) fn restored(learner: &Learner, trainer: TrainerOptions) -> Learned {
+    restored_with(learner, trainer, options())
+}
+
+fn restored_with(learner: &Learner, trainer: TrainerOptions, gate: GateOptions) -> Learned {
     let bytes = learner.to_bytes();
     let mut input = bytes.as_slice();
     let stores = &learner.shared.engine.stores;
-    let (options, stores) = ((trainer, Some(options())), Around { stores, pairs_max: 0, log_is_whole: true });
+    let (options, stores) = ((trainer, Some(gate)), Around { stores, pairs_max: 0, log_is_whole: true });
     let loaded = Learned::load(learner.learned, options, &Device::Cpu, stores, &mut input).unwrap();
     assert!(input.is_empty() && loaded.stream.is_some());
     loaded
@@ -69,7 +74,11 @@ impl Gated {
 
     /// Goes on as after a restart, with another step size.
     fn restart(&mut self, learning_rate: f32) {
-        let from = restored(&self.learner, TrainerOptions { learning_rate, ..able() });
+        self.restart_with(learning_rate, options());
+    }
+
+    fn restart_with(&mut self, learning_rate: f32, gate: GateOptions) {
+        let from = restored_with(&self.learner, TrainerOptions { learning_rate, ..able() }, gate);
         self.rig.restart();
         self.learner = self.rig.learner_from(from, self.rig.options(), recorder(&self.decisions));
     }
@@ -108,9 +117,11 @@ fn learned() -> Gated {
     let mut gated = Gated::new();
     for _ in 0..60 {
         let verdict = gated.windows(1)[0];
-        let Figures { candidate, published, kept, .. } = gated.last().figures.unwrap();
-        let all = [Some(candidate), published, kept].into_iter().all(|ap| ap > Some(0.85));
-        if all && verdict == Verdict::Promoted {
+        let Figures { candidate, published, anchor, .. } = gated.last().figures.unwrap();
+        let able = |version: Option<Predicted>| version.is_some_and(|found| found.average_precision > 0.85);
+        let all = [Some(candidate), published, anchor].into_iter().all(able);
+        let versions = gated.learner.gate.as_ref().unwrap().versions();
+        if all && verdict == Verdict::Promoted && versions.anchor == versions.published {
             return gated;
         }
     }
@@ -184,9 +195,11 @@ fn a_damaged_candidate_is_held_back() {
     assert_eq!(gated.served().version, served.version);
     let (status, last) = (gated.status(), gated.last());
     assert_eq!((status.promoted, status.held, status.last), (0, 2, Some(last)));
-    assert_eq!((last.published, last.position), (Some(served.version), gated.learner.learned.0));
+    assert_eq!((last.versions.published, last.position), (Some(served.version), gated.learner.learned.0));
     let figures = last.figures.unwrap();
-    assert!(figures.published.unwrap() > figures.candidate + 0.05, "{last:?}");
+    let (candidate, published) = (figures.candidate, figures.published.unwrap());
+    assert!(published.average_precision > candidate.average_precision + 0.05, "{last:?}");
+    assert!(published.log_loss < candidate.log_loss, "{last:?}");
     let counted = gated.rig.shared.metrics.gate.decisions.with_label_values(&["held"]).get();
     assert_eq!(counted, 2);
 }
@@ -194,9 +207,10 @@ fn a_damaged_candidate_is_held_back() {
 #[test]
 fn a_candidate_that_blows_up_is_held_back() {
     let mut gated = learned();
-    gated.restart(1e3);
+    // It writes the memory that the others read, so soon all are lost, and a later verdict is a matter of chance.
+    gated.restart_with(1e3, GateOptions { edgebank_tolerance: 0.02, ..options() });
     let served = gated.served().version;
-    assert_eq!(gated.windows(3), [Verdict::Held; 3], "{:?}", gated.last());
+    assert_eq!(gated.windows(1), [Verdict::Held], "{:?}", gated.last());
     assert_eq!(gated.served().version, served);
 }
 
@@ -207,9 +221,11 @@ fn a_published_version_that_is_damaged_is_rolled_back_and_learning_goes_on_from_
     let good = gated.served();
     let bad = damaged(&gated.learner.trainer.weights().unwrap());
     gated.learner.trainer.set_weights(&bad).unwrap();
-    gated.learner.gate.as_mut().unwrap().promote(bad);
+    let gate = gated.learner.gate.as_mut().unwrap();
+    gate.promote(bad, 0);
     gated.learner.publish_weights().unwrap();
     assert_ne!(gated.served().version, good.version);
+    assert_eq!(gated.learner.gate.as_ref().unwrap().versions().anchor, Some(good.version));
     assert_eq!(gated.windows(2), [Verdict::Held, Verdict::RolledBack], "{:?}", gated.last());
     assert_eq!(gated.served().version, good.version);
     let bytes = |weights: &Weights| weights.parameters().to_bytes().unwrap();
@@ -217,11 +233,11 @@ fn a_published_version_that_is_damaged_is_rolled_back_and_learning_goes_on_from_
         bytes(&gated.learner.trainer.weights().unwrap()) == bytes(&good),
         "the candidate goes on from it"
     );
-    assert_eq!((gated.status().rolled_back, gated.status().kept), (1, None));
+    assert_eq!((gated.status().rolled_back, gated.status().versions.kept), (1, None));
     gated.restart(able().learning_rate);
     assert_eq!(gated.served().version, good.version, "after a restart too");
     assert_eq!(gated.windows(1), [Verdict::Promoted], "{:?}", gated.last());
-    assert_eq!(gated.status().kept, Some(good.version));
+    assert_eq!(gated.status().versions.kept, Some(good.version));
 }
 
 #[test]

@@ -67,7 +67,7 @@ fn a_version_number_never_names_two_sets_of_weights_through_a_rollback() {
     let again = operate(&mut learner, Operation::Promote(None)).unwrap();
     assert_eq!((again.served, again.published), (back.candidate, Some(served[0])));
     let recorded: Vec<_> =
-        decisions.lock().iter().map(|one| (one.verdict, one.candidate, one.published)).collect();
+        decisions.lock().iter().map(|one| (one.verdict, one.candidate, one.versions.published)).collect();
     assert_eq!(
         recorded,
         [
@@ -87,7 +87,7 @@ fn a_rollback_to_weights_that_do_not_fit_changes_nothing() {
     let model = TgnOptions { memory_dim: 8, ..tgn() }.into();
     let wider = Trainer::new(TrainerOptions { model, ..trainer_options() }, &Device::Cpu).unwrap();
     let weights: Weights = wider.weights().unwrap();
-    learner.gate.as_mut().unwrap().promote(weights);
+    learner.gate.as_mut().unwrap().promote(weights, 0);
     let served = operate(&mut learner, Operation::Promote(None)).unwrap().served;
     let versions = learner.gate.as_ref().unwrap().versions();
     let error = operate(&mut learner, Operation::RollBack).unwrap_err();

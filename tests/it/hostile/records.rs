@@ -202,7 +202,8 @@ const GATE: GateOptions = GateOptions {
     before_promotion: BeforePromotion::Baseline,
     every_batches: 1,
     window_batches: 1,
-    tolerance: 0.01,
+    promote_seconds: 0,
+    confidence: 0.95,
     edgebank_tolerance: 0.02,
     rollback_windows: 3,
 };
@@ -234,7 +235,7 @@ fn learned() -> Vec<u8> {
     let mut trainer = Trainer::new(options(), &Device::Cpu).unwrap();
     (0..2).for_each(|batch| drop(STREAM.step(&mut trainer, batch, Sight::BeforeBatch, StepMode::Train)));
     let mut gate = Gate::new(GATE);
-    gate.promote(trainer.weights().unwrap());
+    gate.promote(trainer.weights().unwrap(), 7);
     let stream = Some(StreamState::new(&stores(), 0));
     saved(&Learned { trainer, gate: Some(gate), stream, position: EdgeId(40) })
 }

@@ -2,9 +2,9 @@
 //! that it changed are published and, where they are new, the weights. Timed apart from the step, so that the figures
 //! separate both costs.
 //!
-//! The gate has the default settings, and each window of scored batches ends in a promotion: from the second on two
-//! versions are scored beside the one that is trained, which is the most expensive case. Its baseline is left out,
-//! which no model computes.
+//! The gate scores as often as by default, and each window of scored batches ends in a promotion that leaves the
+//! first one the anchor: from the second on two versions are scored beside the one that is trained, which is the most
+//! expensive case. Its baseline is left out, which no model computes.
 
 use std::sync::Arc;
 
@@ -71,7 +71,7 @@ impl Served {
         let last = self.judged == self.window_batches;
         if last {
             self.judged = 0;
-            self.gate.promote(trainer.weights()?);
+            self.gate.promote(trainer.weights()?, 0);
         }
         Ok(last)
     }
