@@ -510,7 +510,7 @@ mod tests {
         assert_eq!((trial.judge(0.5, 0.8), trial.batches), (Verdict::Held, 8));
         assert_eq!((trial.judge(0.90, 0.8), trial.batches), (Verdict::Promoted, 16));
         // A batch takes a second. Young versions are replaced earlier.
-        let mut next = |trial: &mut Trial, quality| {
+        let next = |trial: &mut Trial, quality| {
             let before = trial.batches;
             assert_eq!(trial.judge(quality, 0.8), Verdict::Promoted);
             trial.batches - before
