@@ -75,7 +75,7 @@ pub struct EvalArgs {
     /// Batches over which gradients of the memory of neighbors and negatives are added up before they reach the memory
     /// updater; 0: none (models with messages, on the CPU)
     #[arg(long, value_name = "N", default_value_t = GRADIENT_DELAY_BATCHES)]
-    #[arg(value_parser = clap::value_parser!(u64).range(..=1000))]
+    #[arg(value_parser = clap::value_parser!(u64).range(..=50))]
     pub gradient_delay_batches: u64,
     /// Share of activations dropped while training; 0.4 for graphmixer and 0.1 for others if not given
     #[arg(long)]

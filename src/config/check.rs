@@ -119,8 +119,8 @@ impl Config {
             "must be a positive number",
         );
         let delay = self.learner.gradient_delay_batches;
-        let allowed = "must be at most 1000: weights move on while gradients wait";
-        faults.require(delay <= 1000, "learner.gradient_delay_batches", delay, allowed);
+        let allowed = "must be at most 50: weights move on while gradients wait";
+        faults.require(delay <= 50, "learner.gradient_delay_batches", delay, allowed);
         let nice = self.learner.nice;
         faults.require(nice <= 19, "learner.nice", nice, "must be at most 19");
         let types = self.model.edge_types;

@@ -190,20 +190,21 @@ fn sum_of_pieces(destination: ViewMut<'_>, into: Into, scale: f32, a: View<'_>, 
         (a.columns(from, to), b.t().columns(from, to).t())
     };
     let ViewMut { data, stride, .. } = destination;
-    let first = || {
+    let mut first = || {
         let (a, b) = run(0);
         product(ViewMut::strided(data, m, n, stride), into, scale, a, b, Parallelism::None);
     };
-    let others = || -> Vec<Vec<f32>> {
-        let part = |piece| {
-            let (a, b) = run(piece);
-            let mut part = vec![0.0; m * n];
-            product(ViewMut::new(&mut part, m, n), Into::Replace, scale, a, b, Parallelism::None);
-            part
-        };
-        (1..pieces).into_par_iter().map(part).collect()
+    let part = |piece| {
+        let (a, b) = run(piece);
+        let mut part = vec![0.0; m * n];
+        product(ViewMut::new(&mut part, m, n), Into::Replace, scale, a, b, Parallelism::None);
+        part
     };
-    let ((), others) = rayon::join(first, others);
+    let ((), others): (_, Vec<Vec<f32>>) = if ALONE.get() {
+        (first(), (1..pieces).map(part).collect())
+    } else {
+        rayon::join(first, || (1..pieces).into_par_iter().map(part).collect())
+    };
     for (r, row) in data.chunks_mut(stride).take(m).enumerate() {
         for part in &others {
             row.iter_mut().zip(&part[r * n..(r + 1) * n]).for_each(|(sum, value)| *sum += value);

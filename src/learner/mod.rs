@@ -346,7 +346,9 @@ impl Learner {
     fn bytes(&self) -> LearnerBytes {
         let state = self.trainer.state();
         LearnerBytes {
-            memory: (state.memory.bytes() + state.walks.as_ref().map_or(0, WalkState::bytes)) as u64,
+            memory: (state.memory.bytes()
+                + state.deferred.bytes()
+                + state.walks.as_ref().map_or(0, WalkState::bytes)) as u64,
             mailbox: state.mailbox.bytes() as u64,
             edgebank: self.bank.bytes() as u64,
             destinations: self.pool.bytes() as u64,

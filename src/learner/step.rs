@@ -168,7 +168,7 @@ fn sample(
 }
 
 /// The trainer's step; one whose numbers are not finite becomes a state-only update. Scores are computed without
-/// dropout, as for readers.
+/// dropout and, where versions are compared, of fresh memory rows, as for readers.
 fn take_step(
     trainer: &mut Trainer,
     gate: Option<&Gate>,
@@ -183,8 +183,10 @@ fn take_step(
         None => None,
     };
     let gate_seconds = clock.elapsed().as_secs_f64();
-    let drops = mode == StepMode::Train && trainer.options().model.dropout() > 0.0;
-    let undropped = if drops { Some(trainer.score_prepared(batch)?) } else { None };
+    // Versions are compared as they are served.
+    let differs = trainer.options().model.dropout() > 0.0 || rivals.is_some() && trainer.defers();
+    let scores = mode == StepMode::Train && differs;
+    let as_served = if scores { Some(trainer.score_prepared(batch)?) } else { None };
     match trainer.step_prepared(batch) {
         Err(error @ TrainError::NonFinite { .. }) => {
             metrics.train.nonfinite.inc();
@@ -193,7 +195,7 @@ fn take_step(
         }
         done => {
             let mut report = done?;
-            if let Some((positive, negative)) = undropped {
+            if let Some((positive, negative)) = as_served {
                 (report.positive, report.negative) = (positive, negative);
             }
             if report.refused_rows > 0 {

@@ -11,6 +11,7 @@
 use super::Hop;
 use super::builder::{Builder, Fill, ModelError};
 use super::link::MergeParams;
+use crate::device::Device;
 use crate::nn::{ParamId, Tape, TemporalAttention, TimeEncoder, Var};
 
 /// Keeps a layer norm's denominator away from 0.
@@ -82,9 +83,16 @@ impl AttentionBlock {
         let now = vec![0.0; tape.value(own.x).rows()];
         let now = tape.time_encoding(&now, time);
         let query = tape.concat(&[own.x, now]);
+        // Where the encoding is not learned, that of no time is the same in every query.
+        let is_constant = *tape.device() == Device::Cpu && !matches!(time, TimeEncoder::Trained { .. });
+        let (asked, tail) = match is_constant && tape.value(now).rows() > 0 {
+            true => (own.x, tape.value(now).row(0).to_vec()),
+            false => (query, Vec::new()),
+        };
         let edge_slots = hop.edge_rows.is_some().then_some(hop.edges);
         let attended = tape.temporal_attention(TemporalAttention {
-            query,
+            query: asked,
+            tail,
             queries: own.rows.clone(),
             nodes,
             slots: hop.neighbors,

@@ -101,6 +101,7 @@ impl Dysat {
             move || (0..seeds).flat_map(move |seed| (0..snapshots).map(move |s| (s, s * seeds + seed)));
         let slot = |(_, row): (usize, usize)| if met[row] > 0 { row as u32 } else { EMPTY_SLOT };
         let over_time = tape.temporal_attention(TemporalAttention {
+            tail: Vec::new(),
             query: newest,
             queries: None,
             nodes: structure,

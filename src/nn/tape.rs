@@ -7,13 +7,15 @@
 //!
 //! Knows nothing of what an operation computes: see `ops`.
 
+mod walk;
+
 use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::device::Device;
 
-use super::ops::elementwise::accumulate;
 use super::{Gradients, ParamId, Parameters, TapePool, Tensor};
+pub(super) use walk::Walk;
 
 /// Whether a step is to be differentiated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -355,106 +357,6 @@ fn value_of<'a>(nodes: &'a [Node], parameters: &'a Parameters, var: Var) -> &'a 
         Value::Owned(tensor) => tensor,
         Value::Shared(tensor) => tensor,
         Value::Param(id) => parameters.get(*id),
-    }
-}
-
-/// What an operation sees of the tape while it is walked backward.
-pub(super) struct Walk<'a> {
-    pub(super) device: &'a Device,
-    nodes: &'a [Node],
-    parameters: &'a Parameters,
-    pool: &'a mut TapePool,
-    flowing: &'a mut [Option<Tensor>],
-    gradients: &'a mut Gradients,
-}
-
-impl<'a> Walk<'a> {
-    pub(super) fn value(&self, var: Var) -> &'a Tensor {
-        value_of(self.nodes, self.parameters, var)
-    }
-
-    pub(super) fn parameters(&self) -> &'a Parameters {
-        self.parameters
-    }
-
-    pub(super) fn parameter(&self, id: ParamId) -> &'a Tensor {
-        self.parameters.get(id)
-    }
-
-    /// The gradient of a parameter, and whether it is to be overwritten (`true`) or added to.
-    pub(super) fn gradient(&mut self, id: ParamId) -> (&mut Tensor, bool) {
-        self.gradients.slot(id)
-    }
-
-    pub(super) fn needs(&self, var: Var) -> bool {
-        self.nodes[var.0].needs_gradient
-    }
-
-    /// Whether nothing has flowed into `var` yet.
-    pub(super) fn overwrites(&self, var: Var) -> bool {
-        match self.nodes[var.0].value {
-            Value::Param(id) => self.gradients.overwrites(id),
-            _ => self.flowing[var.0].is_none(),
-        }
-    }
-
-    pub(super) fn take(&mut self, rows: usize, cols: usize) -> Tensor {
-        self.pool.take(self.device, rows, cols)
-    }
-
-    /// Memory of the shape of `var`, to be written whole.
-    pub(super) fn take_like(&mut self, var: Var) -> Tensor {
-        let (rows, cols) = self.value(var).shape();
-        self.take(rows, cols)
-    }
-
-    pub(super) fn give(&mut self, tensor: Tensor) {
-        self.pool.give(tensor);
-    }
-
-    pub(super) fn pool(&mut self) -> &mut TapePool {
-        self.pool
-    }
-
-    /// Adds the whole gradient `d` to what flows into `var`.
-    pub(super) fn flow(&mut self, var: Var, mut d: Tensor) {
-        debug_assert_eq!(d.shape(), self.value(var).shape());
-        if !self.needs(var) {
-            return self.pool.give(d);
-        }
-        if let Value::Param(id) = self.nodes[var.0].value {
-            match self.gradients.slot(id) {
-                (gradient, true) => std::mem::swap(gradient, &mut d),
-                (gradient, false) => accumulate(gradient, &d, false),
-            }
-            return self.pool.give(d);
-        }
-        match &mut self.flowing[var.0] {
-            slot @ None => *slot = Some(d),
-            Some(sum) => {
-                accumulate(sum, &d, false);
-                self.pool.give(d);
-            }
-        }
-    }
-
-    /// Hands `add` what flows into `var` and whether that is fresh memory to be overwritten (`true`) or a
-    /// sum to be added to (`false`). Not called if no gradient has to flow into `var`.
-    pub(super) fn flow_with(&mut self, var: Var, add: impl FnOnce(&mut Tensor, bool)) {
-        if !self.needs(var) {
-            return;
-        }
-        if let Value::Param(id) = self.nodes[var.0].value {
-            let (gradient, overwrite) = self.gradients.slot(id);
-            return add(gradient, overwrite);
-        }
-        let (rows, cols) = self.value(var).shape();
-        let (mut d, overwrite) = match self.flowing[var.0].take() {
-            Some(sum) => (sum, false),
-            None => (self.take(rows, cols), true),
-        };
-        add(&mut d, overwrite);
-        self.flowing[var.0] = Some(d);
     }
 }
 

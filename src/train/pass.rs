@@ -15,8 +15,8 @@ use super::prepare::PreparedBatch;
 pub(super) enum Apply {
     /// All.
     All,
-    /// Those of the batch's own nodes, and those that are due in a step when gradients are deferred by so many batches.
-    Due { step: u64, delay: u64 },
+    /// Those of the batch's own nodes, and those that are due when gradients are deferred by so many batches.
+    Due { delay: u64 },
 }
 
 /// What one pass reads.
@@ -95,9 +95,8 @@ impl Pass<'_> {
     pub fn memory(&self, tape: &mut Tape<'_>) -> Memory {
         let (state, nodes) = (self.state, self.batch.neighborhood.nodes().nodes());
         let messages = self.batch.rows.messages().at(self.places);
-        if let Apply::Due { step, delay } = self.apply {
-            let is_due =
-                |node: NodeId| self.batch.is_touched(node) || state.deferred.is_due(node, step, delay);
+        if let Apply::Due { delay } = self.apply {
+            let is_due = |node: NodeId| self.batch.is_touched(node) || state.deferred.is_due(node, delay);
             if let Some(memory) = self.model.deferred_memory(tape, state, (nodes, messages), is_due) {
                 return Memory::Due(memory);
             }

@@ -153,7 +153,10 @@ impl Trainer {
         let mut adam = new_adam(&options, device, &model);
         let moments: Vec<u8> = tables::read_table(input)?;
         adam.load_bytes(&model.parameters, &moments)?;
-        let state = ModelState::read(input, &model.needs())?;
+        let mut state = ModelState::read(input, &model.needs())?;
+        if options.gradient_delay_batches == 0 || *device != Device::Cpu {
+            state.deferred.clear();
+        }
         Ok(Self::from_parts(options, device, (model, known), adam, state, steps))
     }
 }

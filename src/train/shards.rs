@@ -6,9 +6,10 @@
 //! one tape        the sum of what flowed into the table: backward through the updater
 //! ```
 //! The operations of a step are too short to share each of them among threads: most of the time would go into waiting
-//! for one another. So the batch is cut at fixed places into a number of parts that its size alone decides, each part is
-//! computed by one thread, in matrices that stay in its cache, and sums over parts are made in a fixed binary tree: the
-//! same bits at any number of threads. The loss is a mean over events, so a part's share in it is that of its events.
+//! for one another. So the batch is cut at fixed places into a number of parts that its size alone decides, each part
+//! is begun by one thread, which computes its products alone, in matrices that stay in its cache, and sums over parts
+//! are made in a fixed binary tree: the same bits at any number of threads. The loss is a mean over events, so a
+//! part's share in it is that of its events.
 //!
 //! Events of a batch do not see one another's messages, hence parts are independent. Where a sample has several layers
 //! or snapshots, and in a small batch, there is one part, and threads share its operations.
@@ -75,8 +76,8 @@ fn events(i: usize, parts: usize, count: usize) -> Range<usize> {
 }
 
 impl<'t> Sharded<'t> {
-    /// Scores the batch of `pass`, which has events, by a model with these `parameters`, and in [`Mode::Train`] computes
-    /// gradients into the first of `shards`.
+    /// Scores the batch of `pass`, which has events, by a model with these `parameters`, and in [`Mode::Train`]
+    /// computes gradients into the first of `shards`.
     pub fn run(
         pass: &Pass<'_>,
         (parameters, mode): (&'t Parameters, Mode),

@@ -61,10 +61,10 @@ impl Trainer {
                 Ok(())
             }
             StepMode::Train | StepMode::Score => {
-                let defers = Some(self.options.gradient_delay_batches).filter(|&delay| {
-                    delay > 0 && self.device == Device::Cpu && batch.mode == StepMode::Train
-                });
-                let apply = defers.map_or(Apply::All, |delay| Apply::Due { step, delay });
+                let apply = match batch.mode == StepMode::Train && self.defers() {
+                    true => Apply::Due { delay: self.options.gradient_delay_batches },
+                    false => Apply::All,
+                };
                 let scored = self.score(batch, &mut report, (apply, [self.options.seed, step + 1]))?;
                 if scored.is_ok() && batch.mode == StepMode::Train {
                     let state = &self.state;
@@ -108,8 +108,8 @@ impl Trainer {
     }
 
     /// Embeds and scores the batch, learns from it if that is its mode, and leaves the touched nodes'
-    /// fresh memory in the scratch buffer. `how` is which messages it applies and the key of its dropout masks. What was
-    /// not finite is the inner error.
+    /// fresh memory in the scratch buffer. `how` is which messages it applies and the key of its dropout masks. What
+    /// was not finite is the inner error.
     ///
     /// On a GPU all work is enqueued first and waited for once.
     pub(super) fn score(
@@ -166,16 +166,19 @@ impl Trainer {
             let mut done = Sharded::run(&pass, (&self.model.parameters, mode), pool, shards);
             if learn {
                 let leaf = done.backward(shards, &mut self.gradients);
-                if let (Memory::Due(memory), Apply::Due { step, .. }) = (&done.memory, apply) {
-                    let nodes = batch.neighborhood.nodes().nodes();
-                    settle(&mut self.state.deferred, &done.tape, (nodes, memory), leaf.as_ref(), step);
+                if let Memory::Due(memory) = &done.memory {
+                    settle(&mut self.state.deferred, &done.tape, (batch, memory), leaf.as_ref());
                 }
                 leaf.into_iter().for_each(|leaf| done.tape.give(leaf));
             }
             [phases.forward, phases.backward] = done.seconds;
             let fresh = done.tape.gather(done.memory.rows(), touched());
             let fresh = done.tape.take_value(fresh);
-            let column = |values: &[f32]| Tensor::from_slice(&Device::Cpu, values.len(), 1, values);
+            let mut column = |values: &[f32]| {
+                let mut column = done.tape.take(values.len(), 1);
+                column.data_mut().copy_from_slice(values);
+                column
+            };
             (column(&[done.loss]), column(&done.logits), Some(fresh))
         } else {
             let mut clock = Instant::now();
@@ -261,22 +264,24 @@ impl Trainer {
     }
 }
 
-/// Notes what the pass of `step` owes the rows that were kept, and keeps those that it computed.
+/// Notes what the pass over a batch owes the rows that were kept, and keeps those that it computed, but for the nodes
+/// that the batch touches: their messages are consumed.
 fn settle(
     rows: &mut Deferred,
     tape: &Tape<'_>,
-    (nodes, memory): (&[NodeId], &DeferredMemory),
+    (batch, memory): (&PreparedBatch, &DeferredMemory),
     owed: Option<&Tensor>,
-    step: u64,
 ) {
+    let nodes = batch.neighborhood.nodes().nodes();
     if let Some(owed) = owed {
-        memory.kept.iter().for_each(|&slot| rows.owe(nodes[slot as usize], owed.row(slot as usize), step));
+        memory.kept.iter().for_each(|&slot| rows.owe(nodes[slot as usize], owed.row(slot as usize)));
     }
     if let Some(updated) = memory.updated.map(|updated| tape.value(updated)) {
-        let applied = memory.applied.iter().enumerate();
-        applied.for_each(|(i, &slot)| rows.keep(nodes[slot as usize], updated.row(i), step));
+        let applied = memory.applied.iter().map(|&slot| nodes[slot as usize]).enumerate();
+        let applied = applied.filter(|&(_, node)| !batch.is_touched(node));
+        applied.for_each(|(i, node)| rows.keep(node, updated.row(i)));
     }
-    rows.sweep(step);
+    rows.advance();
 }
 
 /// The places among the touched nodes whose memory a step writes, given the rows, and the other end of each one's last

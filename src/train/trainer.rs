@@ -88,8 +88,9 @@ pub struct PhaseSeconds {
 /// What a step did.
 #[derive(Clone, Debug, Default)]
 pub struct StepReport {
-    /// Logit of each positive; empty in [`StepMode::StateOnly`]. Scores are ranked as logits: from about 17
-    /// on, all of them are a probability of 1 in 32 bits, which would be a tie.
+    /// Logit of each positive; empty in [`StepMode::StateOnly`]. Those of [`StepMode::Train`] are with dropout and,
+    /// where gradients are deferred, of the rows that were kept. Scores are ranked as logits: from about 17 on, all of
+    /// them are a probability of 1 in 32 bits, which would be a tie.
     pub positive: Vec<f32>,
     /// Logit of each negative; empty in [`StepMode::StateOnly`].
     pub negative: Vec<f32>,
@@ -342,6 +343,14 @@ impl Trainer {
         if let Some(walks) = &mut self.state.walks {
             walks.keep_pairs_since(since);
         }
+    }
+
+    /// Whether training steps read memory rows of earlier steps: then their scores are not quite those of
+    /// [`score_prepared`](Self::score_prepared).
+    #[must_use]
+    pub fn defers(&self) -> bool {
+        let delays = self.options.gradient_delay_batches > 0 && self.device == Device::Cpu;
+        delays && self.state.memory.dimension() > 0 && self.state.walks.is_none()
     }
 
     /// Where the model computes.

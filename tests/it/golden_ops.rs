@@ -112,6 +112,7 @@ fn attention() {
         let time = TimeEncoder::Fixed { b: vec![0.0; w.len()].into(), w: w.into() };
         let (query, nodes) = (tape.param(id("query")), tape.param(id("nodes")));
         tape.temporal_attention(TemporalAttention {
+            tail: Vec::new(),
             query,
             queries: None,
             nodes,

@@ -2,7 +2,8 @@
 
 use evergraph::device::Device;
 use evergraph::event::{EdgeId, NodeId};
-use evergraph::model::{GraphMixerOptions, ModelOptions};
+use evergraph::model::tgn::Aggregator;
+use evergraph::model::{EdgeTypes, GatOptions, GraphMixerOptions, ModelOptions, TgnOptions};
 use evergraph::train::{Negatives, Positives, StepMode, Trainer, TrainerOptions, World};
 
 use crate::tgn_stream::{BATCH, DESTINATIONS, SOURCES, Sight, Stream, options, tgn};
@@ -17,7 +18,7 @@ fn still(model: impl Into<ModelOptions>, gradient_delay_batches: u64) -> Trainer
     TrainerOptions { model, learning_rate: 0.0, gradient_delay_batches, ..options() }
 }
 
-fn step(stream: &Stream, trainer: &mut Trainer, events: std::ops::Range<usize>) {
+fn step(stream: &Stream, trainer: &mut Trainer, events: std::ops::Range<usize>, own_sources: bool) {
     let world = World {
         view: stream.graph.view_at(EdgeId(BEFORE as u64)),
         edge_features: &stream.edge_features,
@@ -29,7 +30,10 @@ fn step(stream: &Stream, trainer: &mut Trainer, events: std::ops::Range<usize>) 
         times: &stream.times[events.clone()],
         edges: &stream.edges[events.clone()],
     };
-    let negatives = Negatives { src: positives.src, dst: &stream.against[events] };
+    // Sources of their own are a block of seeds more.
+    let other: Vec<NodeId> = positives.src.iter().map(|src| NodeId((src.0 + 1) % SOURCES)).collect();
+    let src = if own_sources { &other } else { positives.src };
+    let negatives = Negatives { src, dst: &stream.against[events] };
     trainer.step(&world, &positives, &negatives, StepMode::Train).unwrap();
 }
 
@@ -54,15 +58,27 @@ fn gradients_of_parts_add_up_to_that_of_the_batch() {
     let stream = Stream::new((BEFORE + STEP) / BATCH);
     let mixer =
         GraphMixerOptions { edge_feature_dim: 2, node_feature_dim: 3, ..GraphMixerOptions::default() };
-    for model in [ModelOptions::from(tgn()), mixer.into()] {
+    let gat = GatOptions { layers: 1, edge_feature_dim: 2, node_feature_dim: 3, ..GatOptions::default() };
+    let jodie = TgnOptions { edge_feature_dim: 2, node_feature_dim: 3, ..TgnOptions::jodie() };
+    let typed = ModelOptions::from(TgnOptions { edge_feature_dim: 1, ..tgn() });
+    let models = [
+        (ModelOptions::from(tgn()), false),
+        (tgn().into(), true),
+        (TgnOptions { aggregator: Aggregator::Mean, ..tgn() }.into(), false),
+        (typed.with_edge_types(EdgeTypes::new(3, 2)), false),
+        (jodie.into(), true),
+        (mixer.into(), false),
+        (gat.into(), false),
+    ];
+    for (model, own_sources) in models {
         let options = still(model, 0);
         let mut trainer = Trainer::new(options, &Device::Cpu).unwrap();
-        step(&stream, &mut trainer, 0..BEFORE);
+        step(&stream, &mut trainer, 0..BEFORE, own_sources);
         let mut saved = Vec::new();
         trainer.save(&mut saved).unwrap();
         let gradient = |events| {
             let mut trainer = Trainer::load(options, &Device::Cpu, &mut &saved[..]).unwrap();
-            step(&stream, &mut trainer, events);
+            step(&stream, &mut trainer, events, own_sources);
             gradients(&trainer)
         };
         let whole = gradient(BEFORE..BEFORE + STEP);
@@ -84,7 +100,7 @@ fn a_step_in_parts_is_the_same_at_any_number_of_threads() {
         pool.install(|| {
             let mut trainer = Trainer::new(options(), &Device::Cpu).unwrap();
             for events in [0..BEFORE, BEFORE..BEFORE + 500, BEFORE + 500..BEFORE + STEP] {
-                step(&stream, &mut trainer, events);
+                step(&stream, &mut trainer, events, false);
             }
             let mut saved = Vec::new();
             trainer.save(&mut saved).unwrap();
@@ -134,4 +150,32 @@ fn what_is_deferred_is_learned_once_and_whole() {
         assert!((0..batches).any(|batch| deferred[batch].1 != at_once[batch].1), "nothing was deferred");
         assert_close(&sum(&deferred), &sum(&at_once));
     }
+}
+
+#[test]
+fn rows_are_let_go_with_nodes_and_weights_and_buffers_do_not_grow() {
+    let stream = Stream::new(60);
+    let mut trainer = Trainer::new(options(), &Device::Cpu).unwrap();
+    let kept = |trainer: &Trainer| {
+        let nodes = (0..SOURCES + DESTINATIONS).map(NodeId);
+        nodes.filter(|&node| trainer.state().deferred.row(node).is_some()).collect::<Vec<_>>()
+    };
+    for batch in 0..20 {
+        stream.step(&mut trainer, batch, Sight::BeforeBatch, StepMode::Train);
+    }
+    let rows = kept(&trainer);
+    assert!(!rows.is_empty() && rows.iter().all(|&node| trainer.state().mailbox.is_pending(node)));
+    trainer.forget(&rows[..1]);
+    assert!(!kept(&trainer).contains(&rows[0]));
+    let bytes = trainer.buffer_bytes();
+    for batch in 20..60 {
+        // A state-only update consumes messages, too.
+        let mode = if batch % 3 == 0 { StepMode::StateOnly } else { StepMode::Train };
+        let report = stream.step(&mut trainer, batch, Sight::BeforeBatch, mode);
+        assert!(report.touched.iter().all(|&node| trainer.state().deferred.row(node).is_none()));
+    }
+    assert!(trainer.buffer_bytes() <= bytes + bytes / 4, "{} after {bytes}", trainer.buffer_bytes());
+    let weights = trainer.weights().unwrap();
+    trainer.set_weights(&weights).unwrap();
+    assert!(kept(&trainer).is_empty(), "rows of other weights");
 }

@@ -108,7 +108,7 @@ impl Tgn {
         let own = tape.gather_constant(rows, slots);
         let message = self.messages(tape, own, state, nodes, slots);
         match &self.updater {
-            Cell::Gru(weights) => tape.gru_cell(message, own, weights),
+            Cell::Gru(weights) => tape.gru_cell_joined(message, own, weights),
             Cell::Rnn(weights) => tape.rnn_cell(message, own, weights),
         }
     }

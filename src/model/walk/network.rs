@@ -8,8 +8,8 @@ use super::features::count;
 use super::published::{PublishedEnd, Reader};
 use super::{PairTimes, WalkOptions};
 use crate::event::EventTime;
+use crate::model::EmbeddingInput;
 use crate::model::builder::{Builder, ModelError};
-use crate::model::choice::EmbeddingInput;
 use crate::nn::{ParamId, Tape, Var};
 
 /// The network's parameters.

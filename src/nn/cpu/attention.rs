@@ -70,6 +70,7 @@ vectorized! {
         for i in 0..out.y.len() / (s.heads * s.padded) {
             let seed = first + i;
             let query = source.query(seed);
+            source.announce(&s, seed + 1);
             scratch.occupy(&source.slots[seed * s.slots..][..s.slots]);
             let phi = &mut out.phi[i * s.slots * s.time..][..s.slots * s.time];
             for k in scratch.slots.iter().copied() {
@@ -174,6 +175,7 @@ vectorized! {
         for i in 0..out.du.len() / (s.heads * s.padded) {
             let seed = first + i;
             let query = source.query(seed);
+            source.announce(&s, seed + 1);
             scratch.occupy(&source.slots[seed * s.slots..][..s.slots]);
             let phi = &saved.phi[seed * s.slots * s.time..][..s.slots * s.time];
             scratch.fill(&s, &source, seed, phi);

@@ -1,6 +1,7 @@
 //! The slots of attention: sizes, where the rows come from, and the small scratch matrix in which the rows of one
 //! seed's occupied slots are brought together, with the two vector operations that read it.
 
+use crate::device::prefetch_near;
 use crate::device::simd::fma;
 
 /// Lanes of the widest vector; rows of scratch, `u` and `y` are padded to whole ones.
@@ -65,6 +66,21 @@ impl Source<'_> {
     #[inline(always)]
     pub fn query(&self, seed: usize) -> usize {
         self.queries.map_or(seed, |of| of[seed] as usize)
+    }
+
+    /// Prefetches the rows of a seed's slots. There need not be such a seed.
+    #[inline(always)]
+    pub fn announce(&self, shape: &Shape, seed: usize) {
+        let from = seed * shape.slots;
+        let slots = self.slots.get(from..from + shape.slots).unwrap_or_default();
+        for (k, &node) in slots.iter().enumerate().filter(|(_, node)| **node != u32::MAX) {
+            let edge = self.edge_slots.map_or(from + k, |at| at[from + k] as usize);
+            let nodes = self.nodes.get(node as usize * shape.node..).unwrap_or_default();
+            let edges = self.edges.get(edge * shape.edge..).unwrap_or_default();
+            for (row, width) in [(nodes, shape.node), (edges, shape.edge)] {
+                row.iter().take(width).step_by(LANES).for_each(prefetch_near);
+            }
+        }
     }
 }
 

@@ -9,25 +9,35 @@
 //! q = query W_Qᵀ        u_h = q_h W_K,h / sqrt(d_head)        a = softmax(u_h . x_k)   (over occupied slots)
 //! y_h = sum_k a_k x_k   out_h = y_h W_V,hᵀ
 //! ```
+//! Where the last columns of all query rows are the same constants, as the encoding of no time is, what they add to q
+//! is the same row, computed once.
+//!
 //! `u` and `y` have rows of `heads` blocks, each padded with zeros to whole vectors (`Shape::padded`).
 
 mod gpu;
+mod views;
 
 use std::sync::Arc;
 
 use crate::device::Device;
-use crate::device::matmul::{Into, View, ViewMut, matmul};
+use crate::device::matmul::{Into, ViewMut, matmul};
 use crate::nn::cpu::attention::{self as cpu, Shape};
+use crate::nn::cpu::elementwise::accumulate;
 use crate::nn::cpu::gather::{InverseIndex, scatter_add};
+use crate::nn::cpu::linear::{column_sums, fill_rows};
+use crate::nn::cpu::vector::sum;
 use crate::nn::tape::{Backward, Walk};
 use crate::nn::{ParamId, Tape, TapePool, Tensor, TimeEncoder, Var};
 
 use super::time;
+use views::before_tail;
 
 /// Arguments of [`Tape::temporal_attention`] for `S` seeds with `K` slots each.
 pub struct TemporalAttention<'a> {
     /// `[Q, dq]`.
     pub query: Var,
+    /// What follows in every row of the query, the same for all; nothing on a GPU.
+    pub tail: Vec<f32>,
     /// `[S]`: the row of `query` for each seed; `None` means row i for seed i.
     pub queries: Option<Arc<Vec<u32>>>,
     /// Rows of the nodes in the slots, `[U, dn]`; usually one per different node.
@@ -42,7 +52,7 @@ pub struct TemporalAttention<'a> {
     pub edge_rows: Option<Arc<Tensor>>,
     /// `[S * K]`: the row of `edge_rows` for each slot; `None` means row i for slot i.
     pub edge_slots: Option<Vec<u32>>,
-    /// `[D, dq]`, `D` divisible by `heads`.
+    /// `[D, dq + tail]`, `D` divisible by `heads`.
     pub w_q: ParamId,
     /// `[D, dn + de + time]`, columns in that order.
     pub w_k: ParamId,
@@ -60,6 +70,7 @@ pub struct TemporalAttention<'a> {
 
 struct Attention {
     query: Var,
+    tail: Vec<f32>,
     queries: Option<Arc<Vec<u32>>>,
     nodes: Var,
     w_q: ParamId,
@@ -109,6 +120,7 @@ impl Tape<'_> {
             phi: self.room(encoded, shape.time),
             uploads: None,
             query: args.query,
+            tail: args.tail,
             queries: args.queries,
             nodes: args.nodes,
             w_q: args.w_q,
@@ -155,6 +167,7 @@ impl Tape<'_> {
             "attention: {model} columns in {} heads",
             args.heads
         );
+        let dq = dq + args.tail.len();
         assert_eq!(parameters.get(args.w_q).cols(), dq, "attention: w_q for queries of {dq}");
         assert_eq!(parameters.get(args.w_k).shape(), (model, width), "attention: w_k for slots of {width}");
         assert_eq!(parameters.get(args.w_v).shape(), (model, width), "attention: w_v for slots of {width}");
@@ -202,7 +215,8 @@ impl Attention {
             tape.parameters().get(self.w_k),
             tape.parameters().get(self.w_v),
         );
-        matmul(self.q.view_mut(), Into::Replace, 1.0, tape.value(self.query).view(), w_q.view().t());
+        let (query, into) = (tape.value(self.query), self.begin_queries(w_q));
+        matmul(self.q.view_mut(), into, 1.0, query.view(), before_tail(w_q, &self.tail).t());
         for h in 0..s.heads {
             let u = s.block_mut(self.u.data_mut(), h);
             matmul(u, Into::Replace, s.scale(), s.head(self.q.data(), h), s.weight(w_k.data(), h));
@@ -221,6 +235,18 @@ impl Attention {
             let o = s.head_mut(out.data_mut(), h);
             matmul(o, Into::Replace, 1.0, s.block(self.y.data(), h), s.weight(w_v.data(), h).t());
         }
+    }
+
+    /// Fills the queries with what the tail adds to each, if there is one; returns what is to be done with the rest.
+    fn begin_queries(&mut self, w_q: &Tensor) -> Into {
+        if self.tail.is_empty() {
+            return Into::Replace;
+        }
+        let rows = w_q.data().chunks_exact(w_q.cols());
+        let tails = rows.map(|row| &row[w_q.cols() - self.tail.len()..]);
+        let added: Vec<f32> = tails.map(|row| sum([row, &self.tail], |[w, x]| w * x)).collect();
+        fill_rows(self.q.data_mut(), &added);
+        Into::Add
     }
 
     fn tensors(self) -> impl Iterator<Item = Tensor> {
@@ -265,8 +291,20 @@ impl Attention {
             matmul(head, Into::Replace, s.scale(), block, s.weight(w_k.data(), h).t());
         }
         let (dw, overwrite) = walk.gradient(self.w_q);
-        matmul(dw.view_mut(), Into::over(overwrite), 1.0, dq.view().t(), query.view());
-        walk.flow_with(self.query, |d, overwrite| super::linear::backward_input(d, overwrite, &dq, w_q));
+        let (rows, cols, tail) = (dw.rows(), dw.cols(), self.tail.len());
+        let first = ViewMut::strided(dw.data_mut(), rows, cols - tail, cols);
+        matmul(first, Into::over(overwrite), 1.0, dq.view().t(), query.view());
+        if tail > 0 {
+            let mut sums = vec![0.0; s.model];
+            column_sums(&mut sums, dq.data(), true);
+            for (row, sum) in dw.data_mut().chunks_exact_mut(cols).zip(sums) {
+                let values = self.tail.iter().map(|value| sum * value).collect::<Vec<f32>>();
+                accumulate(&mut row[cols - tail..], &values, overwrite);
+            }
+        }
+        walk.flow_with(self.query, |d, overwrite| {
+            matmul(d.view_mut(), Into::over(overwrite), 1.0, dq.view(), before_tail(w_q, &self.tail));
+        });
         walk.give(dq);
     }
 }
@@ -312,50 +350,4 @@ impl Backward for Attention {
     fn release(self: Box<Self>, pool: &mut TapePool) {
         self.tensors().for_each(|t| pool.give(t));
     }
-}
-
-/// Strided views of the parts of one head.
-impl Shape {
-    fn scale(&self) -> f32 {
-        1.0 / (self.head_width() as f32).sqrt()
-    }
-
-    fn head_width(&self) -> usize {
-        self.model / self.heads
-    }
-
-    fn head<'a>(&self, data: &'a [f32], h: usize) -> View<'a> {
-        let (width, rows) = (self.head_width(), rows(data, self.model));
-        View::strided(&data[(h * width).min(data.len())..], rows, width, self.model)
-    }
-
-    fn head_mut<'a>(&self, data: &'a mut [f32], h: usize) -> ViewMut<'a> {
-        let (width, rows) = (self.head_width(), rows(data, self.model));
-        let from = (h * width).min(data.len());
-        ViewMut::strided(&mut data[from..], rows, width, self.model)
-    }
-
-    fn block<'a>(&self, data: &'a [f32], h: usize) -> View<'a> {
-        let (from, stride) = ((h * self.padded).min(data.len()), self.heads * self.padded);
-        View::strided(&data[from..], rows(data, stride), self.width, stride)
-    }
-
-    fn block_mut<'a>(&self, data: &'a mut [f32], h: usize) -> ViewMut<'a> {
-        let (from, stride) = ((h * self.padded).min(data.len()), self.heads * self.padded);
-        let rows = rows(data, stride);
-        ViewMut::strided(&mut data[from..], rows, self.width, stride)
-    }
-
-    fn weight<'a>(&self, data: &'a [f32], h: usize) -> View<'a> {
-        View::new(&data[h * self.head_width() * self.width..], self.head_width(), self.width)
-    }
-
-    fn weight_mut<'a>(&self, data: &'a mut [f32], h: usize) -> ViewMut<'a> {
-        ViewMut::new(&mut data[h * self.head_width() * self.width..], self.head_width(), self.width)
-    }
-}
-
-/// Rows of `cols` in `data`.
-fn rows(data: &[f32], cols: usize) -> usize {
-    data.len().checked_div(cols).unwrap_or(0)
 }

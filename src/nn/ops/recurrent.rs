@@ -42,6 +42,8 @@ struct Gru {
     x: Var,
     h: Var,
     p: GruParams,
+    /// Whether the first columns of x are h.
+    joined: bool,
     /// `[rows, 3h]`: r, z, n after their nonlinearities.
     gates: Tensor,
     /// `[rows, h]`: the block n of `W_hh h + b_hh`. The blocks r and z are only ever added to those of `W_ih x + b_ih`,
@@ -56,19 +58,43 @@ impl Tape<'_> {
     /// # Panics
     /// If the shapes do not agree.
     pub fn gru_cell(&mut self, x: Var, h: Var, p: &GruParams) -> Var {
+        self.gru(x, h, p, false)
+    }
+
+    /// The same where the first columns of `x` are `h`: on the CPU, `W_ih` and `W_hh` of r and z are added before they
+    /// are multiplied, which saves a product in each direction.
+    ///
+    /// # Panics
+    /// If the shapes do not agree.
+    pub fn gru_cell_joined(&mut self, x: Var, h: Var, p: &GruParams) -> Var {
+        self.gru(x, h, p, *self.device() == Device::Cpu)
+    }
+
+    fn gru(&mut self, x: Var, h: Var, p: &GruParams, joined: bool) -> Var {
         let (rows, width) = self.value(h).shape();
         let parameters = self.parameters();
         assert_eq!(parameters.get(p.w_hh).shape(), (3 * width, width), "gru_cell: w_hh for {width} columns");
         assert_eq!(self.value(x).rows(), rows, "gru_cell: x and h of different numbers of rows");
         let (mut gates, mut hidden) = (self.room(rows, 3 * width), self.room(rows, width));
         let mut y = self.room(rows, width);
-        linear::forward(&mut gates, self.value(x), parameters.get(p.w_ih), Some(parameters.get(p.b_ih)));
+        let (w_ih, b_ih) = (parameters.get(p.w_ih), Some(parameters.get(p.b_ih)));
+        if joined {
+            let mut sum = self.room(w_ih.rows(), w_ih.cols());
+            sum.data_mut().copy_from_slice(w_ih.data());
+            add_both(&mut sum, parameters.get(p.w_hh));
+            linear::forward(&mut gates, self.value(x), &sum, b_ih);
+            self.give(sum);
+        } else {
+            linear::forward(&mut gates, self.value(x), w_ih, b_ih);
+        }
         let (bias, h_value) = (parameters.get(p.b_hh), self.value(h));
         match self.device() {
             Device::Cpu => {
                 let w_hh = Blocks::of(parameters.get(p.w_hh));
-                let both = ViewMut::strided(gates.data_mut(), rows, 2 * width, 3 * width);
-                matmul(both, Into::Add, 1.0, h_value.view(), w_hh.both.t());
+                if !joined {
+                    let both = ViewMut::strided(gates.data_mut(), rows, 2 * width, 3 * width);
+                    matmul(both, Into::Add, 1.0, h_value.view(), w_hh.both.t());
+                }
                 matmul(hidden.view_mut(), Into::Replace, 1.0, h_value.view(), w_hh.new.t());
                 let bias = bias.data();
                 cpu::gru(y.data_mut(), gates.data_mut(), hidden.data_mut(), (h_value.data(), bias), width);
@@ -88,7 +114,7 @@ impl Tape<'_> {
             self.give(hidden);
             return self.push(y, false, None);
         }
-        self.push(y, true, Some(Box::new(Gru { x, h, p: *p, gates, hidden })))
+        self.push(y, true, Some(Box::new(Gru { x, h, p: *p, joined, gates, hidden })))
     }
 
     /// One step of a plain cell, `tanh(W_ih x + b_ih + W_hh h + b_hh)`: `x` `[rows, in]`, `h` `[rows, hidden]`.
@@ -130,7 +156,7 @@ impl Tape<'_> {
 
 impl Backward for Gru {
     fn backward(self: Box<Self>, _result: Var, mut d: Tensor, walk: &mut Walk<'_>) {
-        let Self { x, h, p, mut gates, mut hidden } = *self;
+        let Self { x, h, p, joined, mut gates, mut hidden } = *self;
         let width = d.cols();
         match walk.device {
             // From here on the three hold gradients: of the two products, and of the direct path to h.
@@ -146,9 +172,15 @@ impl Backward for Gru {
                 gpu::gru_backward(context, shape, d.on_gpu_mut()?, saved, walk.value(h).on_gpu()?)
             }),
         }
+        // Nothing was in the gradient before: then part of it is what W_hh gets, too.
+        let joined = joined && walk.gradient_is_fresh(p.w_ih);
         linear::backward_parameters(walk, &gates, walk.value(x), p.w_ih, Some(p.b_ih));
         let (w_ih, w_hh) = (walk.parameter(p.w_ih), walk.parameter(p.w_hh));
-        backward_hidden(walk, &p, (&gates, &hidden), walk.value(h));
+        let both = joined.then(|| {
+            let rows = walk.gradient(p.w_ih).0.data().chunks_exact(w_ih.cols()).take(2 * width);
+            rows.flat_map(|row| &row[..width]).copied().collect::<Vec<f32>>()
+        });
+        backward_hidden(walk, &p, (&gates, &hidden), (walk.value(h), both));
         walk.flow_with(x, |dx, overwrite| linear::backward_input(dx, overwrite, &gates, w_ih));
         if walk.needs(h) {
             match walk.device {
@@ -193,8 +225,23 @@ fn both_of(gates: &Tensor) -> View<'_> {
     View::strided(gates.data(), rows, cols / 3 * 2, cols)
 }
 
-/// Adds to the gradients of `W_hh` and `b_hh`, given those of the gates and of the block n of `W_hh h + b_hh`.
-fn backward_hidden(walk: &mut Walk<'_>, p: &GruParams, (gates, hidden): (&Tensor, &Tensor), h: &Tensor) {
+/// Adds the blocks r and z of `W_hh` to the first columns of the same of `W_ih`.
+fn add_both(w_ih: &mut Tensor, w_hh: &Tensor) {
+    let (cols, width) = (w_ih.cols(), w_hh.cols());
+    let rows = w_ih.data_mut().chunks_exact_mut(cols).zip(w_hh.data().chunks_exact(width));
+    for (sum, added) in rows.take(2 * width) {
+        sum.iter_mut().zip(added).for_each(|(sum, added)| *sum += added);
+    }
+}
+
+/// Adds to the gradients of `W_hh` and `b_hh`, given those of the gates and of the block n of `W_hh h + b_hh`, and that
+/// of the blocks r and z of `W_hh`, if it is known.
+fn backward_hidden(
+    walk: &mut Walk<'_>,
+    p: &GruParams,
+    (gates, hidden): (&Tensor, &Tensor),
+    (h, known): (&Tensor, Option<Vec<f32>>),
+) {
     let (device, width) = (walk.device, h.cols());
     let (dw, overwrite) = walk.gradient(p.w_hh);
     if let Device::Cuda(work) = device {
@@ -203,7 +250,13 @@ fn backward_hidden(walk: &mut Walk<'_>, p: &GruParams, (gates, hidden): (&Tensor
         return cuda::gru_bias(work, db, overwrite, (gates, hidden));
     }
     let (both, new) = dw.data_mut().split_at_mut(2 * width * width);
-    matmul(ViewMut::new(both, 2 * width, width), Into::over(overwrite), 1.0, both_of(gates).t(), h.view());
+    match known {
+        Some(known) => accumulate(both, &known, overwrite),
+        None => {
+            let into = ViewMut::new(both, 2 * width, width);
+            matmul(into, Into::over(overwrite), 1.0, both_of(gates).t(), h.view());
+        }
+    }
     matmul(ViewMut::new(new, width, width), Into::over(overwrite), 1.0, hidden.view().t(), h.view());
     let mut sums = vec![0.0; 3 * width];
     column_sums(&mut sums, gates.data(), true);

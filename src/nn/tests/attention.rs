@@ -15,6 +15,8 @@ struct Layer {
     edge_slots: Option<Vec<u32>>,
     heads: usize,
     dropout: f32,
+    /// What follows in every query row.
+    tail: Vec<f32>,
 }
 
 impl Layer {
@@ -22,6 +24,7 @@ impl Layer {
     fn ours(&self, tape: &mut Tape<'_>, p: &[ParamId]) -> Var {
         let (query, nodes) = (tape.param(p[0]), tape.param(p[1]));
         tape.temporal_attention(TemporalAttention {
+            tail: self.tail.clone(),
             query,
             queries: self.queries.clone().map(Into::into),
             nodes,
@@ -52,6 +55,11 @@ impl Layer {
             Some(of) => Matrix::from_fn(of.len(), m[0].cols, |r, c| m[0].at(of[r] as usize, c)),
             None => m[0].clone(),
         };
+        let columns = query.cols + self.tail.len();
+        let query = Matrix::from_fn(query.rows, columns, |r, c| match c.checked_sub(query.cols) {
+            Some(c) => f64::from(self.tail[c]),
+            None => query.at(r, c),
+        });
         reference::attention(&query, &m[1], [&m[2], &m[3], &m[4]], (&m[5], &m[6]), &slots)
     }
 
@@ -64,7 +72,7 @@ impl Layer {
             inputs: &[
                 (queries, 3),
                 (rows, node),
-                (model, 3),
+                (model, 3 + self.tail.len()),
                 (model, width),
                 (model, width),
                 (1, time),
@@ -92,6 +100,7 @@ fn full_and_partly_empty_slots() {
         edge_slots: None,
         heads: 2,
         dropout: 0.0,
+        tail: Vec::new(),
     };
     plain.check("attention without edges", 4, 4, 2, 3);
     let edges = Some(random(12, 2, 77));
@@ -105,6 +114,8 @@ fn full_and_partly_empty_slots() {
     dropping.check("attention with dropout", 4, 6, 2, 3);
     let shared = Layer { queries: Some(vec![1, 0, 1, 1]), heads: 2, dropout: 0.0, ..dropping };
     shared.check("attention of seeds that share queries", 3, 6, 2, 3);
+    let with_tail = Layer { tail: vec![0.5, -2.0], ..shared };
+    with_tail.check("attention of queries with a constant tail", 3, 6, 2, 3);
 }
 
 #[test]
@@ -117,6 +128,7 @@ fn one_seed_one_slot_one_column() {
         edge_slots: None,
         heads: 1,
         dropout: 0.0,
+        tail: Vec::new(),
     };
     one.check("attention over one slot", 1, 1, 1, 1);
     let many = Layer { slots: vec![1; 40], deltas: deltas(40), ..one };
@@ -133,6 +145,7 @@ fn seeds_without_neighbors_get_zeros_and_give_no_gradient() {
         edge_slots: None,
         heads: 2,
         dropout: 0.0,
+        tail: Vec::new(),
     };
     let mut parameters = Parameters::new();
     let shapes = [(3, 3), (1, 2), (4, 3), (4, 4), (4, 4), (1, 2), (1, 2)];
@@ -145,6 +158,7 @@ fn seeds_without_neighbors_get_zeros_and_give_no_gradient() {
     for slots in [vec![NONE; 6], vec![]] {
         let none = Layer {
             queries: None,
+            tail: Vec::new(),
             deltas: vec![f32::NAN; slots.len()],
             slots,
             edges: None,
@@ -174,6 +188,7 @@ fn no_seeds_at_all() {
         edge_slots: None,
         heads: 2,
         dropout: 0.0,
+        tail: Vec::new(),
     };
     let mut tape = Tape::new(&Device::Cpu, &parameters, Mode::Inference);
     let y = none.ours(&mut tape, &ids);

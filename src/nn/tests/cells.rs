@@ -240,6 +240,20 @@ fn recurrent_cells() {
         }
         .run();
         Check {
+            name: "gru_cell_joined",
+            inputs: &[(rows, 3), (rows, 2), (9, 5), (9, 3), (1, 9), (1, 9)],
+            ours: &|t, p| {
+                let (h, rest) = (t.param(p[0]), t.param(p[1]));
+                let x = t.concat(&[h, rest]);
+                t.gru_cell_joined(x, h, &GruParams { w_ih: p[2], w_hh: p[3], b_ih: p[4], b_hh: p[5] })
+            },
+            reference: &|m| {
+                let joined = |r, c: usize| if c < 3 { m[0].at(r, c) } else { m[1].at(r, c - 3) };
+                reference::gru(&Matrix::from_fn(m[0].rows, 5, joined), &m[0], &m[2..])
+            },
+        }
+        .run();
+        Check {
             name: "rnn_cell",
             inputs: &[(rows, 5), (rows, 3), (3, 5), (3, 3), (1, 3), (1, 3)],
             ours: &|t, p| {

@@ -66,6 +66,7 @@ fn steps() -> Vec<u32> {
         };
         let query = tape.gather_distinct(nodes, (0..SEEDS).map(|i| i as u32 % 50).collect());
         let y = tape.temporal_attention(TemporalAttention {
+            tail: Vec::new(),
             query: query.x,
             queries: query.rows.clone(),
             nodes,

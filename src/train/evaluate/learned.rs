@@ -249,9 +249,13 @@ impl Contender for TestThenTrain<'_> {
         }
         let world = self.features.world(self.graph.view());
         self.trainer.prepare(&world, &batch.positives(), &batch.negatives(), mode, &mut self.batch)?;
-        // Where nothing is dropped, the scores that are learned from are those of the test.
-        let drops = mode == StepMode::Train && self.trainer.options().model.dropout() > 0.0;
-        let undropped = if drops { Some(self.trainer.score_prepared(&self.batch)?) } else { None };
+        // Where nothing is dropped or deferred, the scores that are learned from are those of the test.
+        let differs = self.trainer.options().model.dropout() > 0.0 || self.trainer.defers();
+        let undropped = if mode == StepMode::Train && differs {
+            Some(self.trainer.score_prepared(&self.batch)?)
+        } else {
+            None
+        };
         let report = self.trainer.step_prepared(&self.batch)?;
         let (positive, negative) = undropped.unwrap_or((report.positive, report.negative));
         self.graph.apply(&edges)?;

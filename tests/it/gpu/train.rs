@@ -105,7 +105,10 @@ fn same_state(found: &Trainer, expected: &Trainer, stream: &Stream) {
 
 /// Steps over the same batches on both.
 fn follow(model: impl Into<ModelOptions>, steps: usize) {
-    let (stream, options) = (Stream::new(steps), TrainerOptions { model: model.into(), ..options() });
+    // A GPU does not defer gradients.
+    let model = model.into();
+    let options = TrainerOptions { model, gradient_delay_batches: 0, ..options() };
+    let stream = Stream::new(steps);
     let mut here = Trainer::new(options, &Device::Cpu).unwrap();
     let mut there = Trainer::new(options, &on_gpu()).unwrap();
     for b in 0..steps {

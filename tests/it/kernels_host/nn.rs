@@ -138,6 +138,7 @@ impl Case {
             let id = |name| parameters.find(name).unwrap();
             let (query, nodes) = (tape.param(id("query")), tape.param(id("nodes")));
             tape.temporal_attention(TemporalAttention {
+                tail: Vec::new(),
                 query,
                 queries: shared.then(|| Arc::new(queries.clone())),
                 nodes,

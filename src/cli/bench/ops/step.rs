@@ -107,6 +107,7 @@ impl ReferenceStep {
         let now = tape.time_encoding(&vec![0.0; self.targets], &time);
         let query = tape.concat(&[own, now]);
         let attended = tape.temporal_attention(TemporalAttention {
+            tail: Vec::new(),
             query,
             queries: None,
             nodes: memory,

@@ -91,7 +91,7 @@ pub(super) struct TrainArgs {
     /// Batches over which gradients of the memory of neighbors and negatives are added up before they reach the memory
     /// updater; 0: none (models with messages, on the CPU)
     #[arg(long, value_name = "N", default_value_t = GRADIENT_DELAY_BATCHES)]
-    #[arg(value_parser = clap::value_parser!(u64).range(..=1000))]
+    #[arg(value_parser = clap::value_parser!(u64).range(..=50))]
     gradient_delay_batches: u64,
     /// Seed of weights, dropout and negatives
     #[arg(long, default_value_t = 0)]
