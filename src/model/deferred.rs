@@ -11,7 +11,9 @@
 //! dL/dW  =  sum over batches b of  J_b^T g_b   ~   J^T (sum of g_b)          J: the updater's Jacobian by its weights
 //! ```
 //! The updater's backward pass is linear in the upstream gradient, so with equal weights both sides are equal; over a
-//! few batches the weights move little. Batches are those that are trained on. A row shows features of its message's
+//! few batches the weights move little. Whether that is little enough depends on the stream: test average precision is
+//! as high as without a delay on Wikipedia and UCI, and lower on a dense stream of repeated pairs, however short the
+//! delay. So there is none by default. Batches are those that are trained on. A row shows features of its message's
 //! edge for as long as it is kept, also where retention has passed the edge meanwhile.
 //!
 //! A row goes with its message, with its node, with new weights, after a step that was not finite, and when no batch

@@ -122,8 +122,8 @@ pub struct TrainerOptions {
     pub seed: u64,
 }
 
-/// The default delay of the gradients of memory rows.
-pub const GRADIENT_DELAY_BATCHES: u64 = 5;
+/// The default delay of the gradients of memory rows: none, because on some streams a delay costs precision.
+pub const GRADIENT_DELAY_BATCHES: u64 = 0;
 
 impl Default for TrainerOptions {
     fn default() -> Self {

@@ -98,7 +98,8 @@ fn a_step_in_parts_is_the_same_at_any_number_of_threads() {
     let weights = |threads| {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
         pool.install(|| {
-            let mut trainer = Trainer::new(options(), &Device::Cpu).unwrap();
+            let deferring = TrainerOptions { gradient_delay_batches: 3, ..options() };
+            let mut trainer = Trainer::new(deferring, &Device::Cpu).unwrap();
             for events in [0..BEFORE, BEFORE..BEFORE + 500, BEFORE + 500..BEFORE + STEP] {
                 step(&stream, &mut trainer, events, false);
             }
@@ -155,7 +156,8 @@ fn what_is_deferred_is_learned_once_and_whole() {
 #[test]
 fn rows_are_let_go_with_nodes_and_weights_and_buffers_do_not_grow() {
     let stream = Stream::new(60);
-    let mut trainer = Trainer::new(options(), &Device::Cpu).unwrap();
+    let deferring = TrainerOptions { gradient_delay_batches: 5, ..options() };
+    let mut trainer = Trainer::new(deferring, &Device::Cpu).unwrap();
     let kept = |trainer: &Trainer| {
         let nodes = (0..SOURCES + DESTINATIONS).map(NodeId);
         nodes.filter(|&node| trainer.state().deferred.row(node).is_some()).collect::<Vec<_>>()
