@@ -84,8 +84,13 @@ impl Keeping {
         first: EdgeId,
         pages: Pages<'_>,
     ) -> Vec<&'a CheckpointRow> {
+        let is_cut_off = |row: &CheckpointRow| first > EdgeId(0) && row.position <= first.0;
+        // Nearly always there is none, and nothing has to be read to find that.
+        if !rows.iter().any(is_cut_off) {
+            return Vec::new();
+        }
         let [_, mut older] = self.split(rows, pages);
-        older.retain(|row| first > EdgeId(0) && row.position <= first.0);
+        older.retain(|row| is_cut_off(row));
         older
     }
 
@@ -97,7 +102,7 @@ impl Keeping {
         if newest.len() >= 2 && !older.is_empty() {
             let shared = pages(newest[0]).unwrap_or_default();
             let is_apart = |row: &&CheckpointRow| pages(row).is_some_and(|pages| pages.is_disjoint(&shared));
-            if !newest.iter().any(is_apart)
+            if !newest[1..].iter().any(is_apart)
                 && let Some(apart) = older.iter().position(is_apart)
             {
                 newest.push(older.remove(apart));

@@ -370,7 +370,9 @@ impl Writer {
     /// first checkpoint.
     fn needed(&self) -> Result<Option<EdgeId>> {
         let (dir, keeping) = &self.checkpoints;
-        let checkpoint = keeping.held(&self.catalog.lock().checkpoints()?, &pages_in(dir));
+        // Files are read below, without the lock.
+        let rows = self.catalog.lock().checkpoints()?;
+        let checkpoint = keeping.held(&rows, &pages_in(dir));
         let snapshot = self.known.first().copied();
         Ok(checkpoint.zip(snapshot).map(|(a, b)| a.min(b).min(self.progress.learned())))
     }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TryRecvError, bounded};
 
 use super::checkpoint::CheckpointWriter;
 use super::learned::Captured;
@@ -34,13 +34,13 @@ type Outcome = (Result<CheckpointFile, CheckpointError>, CheckpointWriter);
 
 /// A checkpoint that is being written.
 pub(super) struct Writing {
-    /// Set when the loop waits for it, which is then not for the rate of writing to delay.
+    /// Set when the loop or an operator waits for it, which is then not for the rate of writing to delay.
     hurry: Arc<AtomicBool>,
     position: EdgeId,
     /// Quality when it was captured.
     quality: Option<BatchQuality>,
     started: Instant,
-    outcome: Receiver<Outcome>,
+    pub(super) outcome: Receiver<Outcome>,
     /// Who waits for it.
     replies: Vec<Reply<Durable, OperationError>>,
 }
@@ -60,8 +60,10 @@ impl Learner {
     /// Begins a checkpoint if one is due and takes note of one that is written. Never waits for the disk.
     pub(super) fn checkpoint_if_due(&mut self, batch: &LearnBatch) {
         if let Some(writing) = &self.writing {
-            let Ok((written, writer)) = writing.outcome.try_recv() else { return };
-            self.checkpoint_writer = Some(writer);
+            let written = match writing.outcome.try_recv() {
+                Err(TryRecvError::Empty) => return,
+                received => self.take_back_writer(received.ok()),
+            };
             // A failure was logged, and is reported to those who wait.
             let _ = self.conclude(written);
         }
@@ -101,18 +103,21 @@ impl Learner {
             writing.hurry.store(true, Ordering::Release);
             pulse();
             match writing.outcome.recv_timeout(PULSE) {
-                Ok((written, writer)) => {
-                    self.checkpoint_writer = Some(writer);
-                    return self.conclude(written);
-                }
                 Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => {
-                    let why = self.failed("the thread that writes it has ended");
-                    return self.conclude(Err(why));
+                received => {
+                    let written = self.take_back_writer(received.ok());
+                    return self.conclude(written);
                 }
             }
         }
         Ok(())
+    }
+
+    /// What became of the checkpoint; `None` where its thread ended without an outcome.
+    fn take_back_writer(&mut self, outcome: Option<Outcome>) -> Result<CheckpointFile, CheckpointError> {
+        let (written, writer) = outcome.ok_or_else(|| self.failed("the thread that writes it has ended"))?;
+        self.checkpoint_writer = Some(writer);
+        written
     }
 
     /// Captures what was learned since the last checkpoint and has it written, for all who wait for one. It holds
@@ -137,7 +142,8 @@ impl Learner {
         }
         self.drop_pairs();
         let (sender, outcome) = bounded(1);
-        let (quality, hurry) = (self.quality.mean(), Arc::new(AtomicBool::new(false)));
+        // An operator waits for a full one, and not for longer than a request may take.
+        let (quality, hurry) = (self.quality.mean(), Arc::new(AtomicBool::new(full)));
         self.writing = Some(Writing { hurry: hurry.clone(), position, quality, started, outcome, replies });
         let captured = self.capture(&self.mark(batch));
         let begun = captured.and_then(|captured| self.write_aside((captured, full), hurry, sender));

@@ -3,14 +3,15 @@
 //! What the learner trains is a candidate. One of so many batches is scored, before it is learned, by the candidate, by
 //! the published version and by the anchor, the best version that was promoted in the last day: the same node states,
 //! the same negatives, and EdgeBank beside. Such batches are the [`evidence`] of a [`Verdict`], which is due when there
-//! are enough of them and as much time has passed since the last one as before it since the first promotion, up to a limit. A version is *behind* another where the mean
-//! difference of their average precisions is negative, with confidence; *ahead* where it is positive.
+//! are enough of them and as much time has passed since the last one as before it since the first promotion, up to a
+//! limit. A version is *behind* another where the mean difference of their average precisions is negative, with
+//! confidence; *ahead* where it is positive.
 //!
 //! ```text
 //! promoted     the candidate is behind neither the anchor nor the published version, nor behind EdgeBank by more than
 //!              a tolerance; or it is ahead of both versions, wherever EdgeBank is
-//! rolled back  else, when for several verdicts in a row published was behind the anchor, or behind EdgeBank by more
-//!              than the tolerance while the anchor was not
+//! rolled back  else, when for several verdicts in a row published was behind the anchor by more than a margin, or
+//!              behind EdgeBank by more than the tolerance while the anchor was not
 //! held         else
 //! ```
 //!
@@ -54,6 +55,10 @@ pub const NO_GATE: &str = "learner.gate.enabled is false: the weights are served
 
 /// Seconds after which an anchor that no promoted candidate has reached gives way to the published version.
 const ANCHOR_SECONDS: u64 = 24 * 3600;
+
+/// How far published has to be behind the anchor to be doubted. With enough batches any difference is sure, and a
+/// rollback for less than this would throw away more, up to a day of learning, than it gains.
+const DOUBT_MARGIN: f64 = 0.005;
 
 /// What is served until a version is promoted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -240,10 +245,11 @@ impl Gate {
                 continue;
             }
             let (positive, negative) = trainer.score_prepared_by(&trainer.place(weights), batch)?;
-            found[place] = predicted(&positive, &negative);
-            if found[place].is_none() {
-                return Ok(None); // A batch without a finite score does not compare versions.
+            if positive.is_empty() {
+                return Ok(None); // Such a batch has no average precision, whoever scores it.
             }
+            // Were a version without finite scores not judged, no verdict could replace it.
+            found[place] = Some(predicted(&positive, &negative).unwrap_or(Predicted::USELESS));
         }
         Ok(Some(found))
     }
@@ -252,6 +258,8 @@ impl Gate {
     /// means it rests on; then the evidence begins anew.
     pub(super) fn observe(&mut self, figures: &Figures, now: u64) -> Option<(Verdict, Figures)> {
         self.evidence.push(*figures);
+        // Before the first promotion it is 0. A clock that was set back behind it has the waits grow again from here.
+        self.began = self.began.min(now);
         // The first versions are young, and the next ones much better: they do not stay for as long.
         let wait = self.options.promote_seconds.min(self.decided.saturating_sub(self.began));
         // A clock that was set back does not hold verdicts up.
@@ -263,7 +271,6 @@ impl Gate {
         let mean = self.evidence.mean();
         let verdict = self.judge(&mean);
         (self.evidence, self.decided) = (Evidence::default(), now);
-        self.give_way(now);
         Some((verdict, mean))
     }
 
@@ -291,14 +298,15 @@ impl Gate {
         }
         let behind_bank = |of| ahead_of_bank(of).is_some_and(|bank| bank.upper < 0.0);
         let behind_anchor = bounds(&|figures| Some(ap(figures.published?) - ap(figures.anchor?)));
-        let is_doubtful = behind_anchor.is_some_and(|found| found.upper < 0.0)
+        let is_doubtful = behind_anchor.is_some_and(|found| found.upper < -DOUBT_MARGIN)
             || (behind_bank(&|figures| figures.published) && !behind_bank(&|figures| figures.anchor));
         self.doubts = if is_doubtful { self.doubts + 1 } else { 0 };
         if self.doubts > 0 && self.doubts >= rollback_windows { Verdict::RolledBack } else { Verdict::Held }
     }
 
-    /// An anchor from more than a day ago gives way to the published version.
-    fn give_way(&mut self, now: u64) {
+    /// An anchor from more than a day ago gives way to the published version. Not before a rollback, which goes back to
+    /// the anchor that the verdict was about.
+    pub(super) fn give_way(&mut self, now: u64) {
         let is_old = |anchor: &Anchor| now.abs_diff(anchor.since) > ANCHOR_SECONDS;
         if let (Some(true), Some(published)) = (self.anchor.as_ref().map(is_old), &self.published) {
             self.anchor = Some(Anchor { weights: published.clone(), since: now });
@@ -316,8 +324,9 @@ impl Gate {
         }
     }
 
-    /// The same for a verdict by these means: a candidate that reaches the anchor takes its place.
+    /// [Promotes](Self::promote) by a verdict with these means: a candidate that reaches the anchor takes its place.
     pub(super) fn promote_by(&mut self, mean: &Figures, candidate: Weights, now: u64) {
+        self.give_way(now);
         let reached = |anchor: Predicted| mean.candidate.average_precision >= anchor.average_precision;
         if mean.anchor.is_none_or(reached) {
             self.anchor = None;
@@ -431,8 +440,12 @@ mod tests {
                 };
                 self.now += 1;
                 let Some((verdict, mean)) = self.gate.observe(&figures, self.now) else { continue };
-                if verdict == Verdict::Promoted {
-                    self.gate.promote_by(&mean, weights(self.qualities.len() as u64), self.now);
+                match verdict {
+                    Verdict::Promoted => {
+                        self.gate.promote_by(&mean, weights(self.qualities.len() as u64), self.now);
+                    }
+                    Verdict::Held => self.gate.give_way(self.now),
+                    Verdict::RolledBack => {}
                 }
                 return verdict;
             }
@@ -524,6 +537,32 @@ mod tests {
         assert_eq!(next(&mut trial, 0.93), 8, "and enough batches");
         trial.now -= 900_000;
         assert_eq!(next(&mut trial, 0.94), 8, "the clock was set back");
+        let waits = [0.942, 0.944, 0.946, 0.948, 0.95, 0.952, 0.954];
+        let waits = waits.map(|quality| next(&mut trial, quality));
+        assert_eq!(waits, [8, 15, 30, 60, 120, 240, 300], "as after the first promotion");
+    }
+
+    #[test]
+    fn a_small_difference_holds_a_candidate_and_takes_nothing_back() {
+        let mut trial = Trial::new(OPTIONS);
+        trial.noise = 0.0002;
+        assert_eq!(trial.judge(0.80, 0.5), Verdict::Promoted);
+        trial.qualities.push(0.797);
+        trial.gate.promote(weights(2), trial.now);
+        let verdicts: Vec<Verdict> = (0..4).map(|_| trial.judge(0.797, 0.5)).collect();
+        assert_eq!(verdicts, [Verdict::Held; 4], "surely behind the anchor, by 0.003");
+    }
+
+    #[test]
+    fn a_rollback_goes_back_to_the_anchor_that_it_was_decided_by() {
+        let mut trial = Trial::new(OPTIONS);
+        assert_eq!(trial.judge(0.80, 0.5), Verdict::Promoted);
+        trial.qualities.push(0.70);
+        trial.gate.promote(weights(2), trial.now);
+        assert_eq!(trial.judge(0.70, 0.5), Verdict::Held);
+        trial.now += ANCHOR_SECONDS;
+        assert_eq!(trial.judge(0.70, 0.5), Verdict::RolledBack);
+        assert_eq!(trial.gate.versions().anchor, Some(1), "however old it is");
     }
 
     #[test]

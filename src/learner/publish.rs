@@ -127,11 +127,12 @@ impl Learner {
             versions: gate.versions(),
             position: batch.end.0,
         };
+        let now = (self.options.clock)();
         match verdict {
-            Verdict::Promoted => gate.promote_by(&figures, self.trainer.weights()?, (self.options.clock)()),
-            Verdict::Held => {}
+            Verdict::Promoted => gate.promote_by(&figures, self.trainer.weights()?, now),
+            Verdict::Held => gate.give_way(now),
             Verdict::RolledBack => {
-                if let Err(error) = gate.roll_back_to_anchor(&mut self.trainer, (self.options.clock)()) {
+                if let Err(error) = gate.roll_back_to_anchor(&mut self.trainer, now) {
                     tracing::error!(%error, "nothing is rolled back: the candidate cannot take the earlier weights");
                     return Ok(());
                 }

@@ -95,6 +95,13 @@ impl ImageFile {
         Self { path, bytes: length, modified_unix_ns: None, content: Content::Bytes(bytes.into()) }
     }
 
+    /// The checksum that ends the list of a checkpoint; `None` if it cannot be read.
+    fn ending_checksum(&self) -> Option<u32> {
+        let (Content::File(file), mut end) = (&self.content, [0; 4]) else { return None };
+        file.read_exact_at(&mut end, self.bytes.checked_sub(4)?).ok()?;
+        Some(u32::from_le_bytes(end))
+    }
+
     pub(super) fn reader(&self) -> ChunkReader {
         ChunkReader { content: self.content.clone(), bytes: self.bytes }
     }
@@ -209,13 +216,17 @@ fn open_snapshots(data: &Path, folder: &Path) -> Result<Option<Vec<OpenSnapshot>
 }
 
 /// Position of the newest intact checkpoint, which becomes one of `files`; `Some(None)` if there is none, and `None` if
-/// one went meanwhile.
+/// one went or was replaced meanwhile.
 #[allow(clippy::option_option, reason = "without a checkpoint there is a backup, too")]
 fn newest_intact(opened: Vec<ImageFile>, data: &Path, files: &mut Vec<ImageFile>) -> Option<Option<EdgeId>> {
     for file in opened {
         let path = data.join(&file.path);
         match checkpoint::open(&path) {
             Ok(found) => {
+                // Another took its place since it was opened, with pages of its own.
+                if file.ending_checksum() != Some(found.file.crc32c) {
+                    return None;
+                }
                 files.push(file);
                 for name in &found.file.pages {
                     // Pages that went did so with a checkpoint that went.
@@ -289,4 +300,34 @@ fn allow_many_files() {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     // Where that is refused, opening says what is missing.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+    use crate::device::disk::Pace;
+    use crate::learner::checkpoint::CheckpointHead;
+
+    #[test]
+    fn a_checkpoint_that_was_replaced_after_it_was_opened_is_not_taken() {
+        let data = tempfile::tempdir().unwrap();
+        let folder = data.path().join("checkpoints");
+        std::fs::create_dir(&folder).unwrap();
+        let head = CheckpointHead { position: EdgeId(7), ..CheckpointHead::default() };
+        let write = |payload: &[u8]| {
+            checkpoint::write(&folder, head, Pace::unlimited(), |sink| sink.write_all(payload)).unwrap();
+        };
+        let open = || {
+            let names = checkpoint_names(&folder).unwrap();
+            open_all(data.path(), "checkpoints", &names).unwrap().unwrap()
+        };
+        write(b"payload");
+        let (opened, mut files) = (open(), Vec::new());
+        write(b"another");
+        assert_eq!(newest_intact(opened, data.path(), &mut files), None);
+        assert_eq!(newest_intact(open(), data.path(), &mut files), Some(Some(EdgeId(7))));
+        assert_eq!(files.len(), 2, "the list and its pages");
+    }
 }

@@ -85,25 +85,38 @@ pub(super) fn decode(bytes: &[u8]) -> Result<(Listed, u32), String> {
     }
 }
 
+/// The files of pages that a list refers to, from its first bytes, which no checksum covers by themselves; `None` if
+/// they are too few, or none such.
+pub(super) fn files(bytes: &[u8]) -> Option<Vec<PageFile>> {
+    let mut rest = bytes.get(MAGIC.len()..)?;
+    read_files(&mut rest).map(|(_, files)| files)
+}
+
 fn read(rest: &mut &[u8]) -> Option<Listed> {
+    let (head, files) = read_files(rest)?;
+    let mut pieces = Vec::new();
+    for _ in 0..word(rest)? {
+        let (file, crc32c) = (u32::from_le_bytes(take(rest)?), u32::from_le_bytes(take(rest)?));
+        pieces.push(Piece { file, crc32c, offset: word(rest)?, bytes: word(rest)? });
+    }
+    Some(Listed { head, files, pieces })
+}
+
+fn read_files(rest: &mut &[u8]) -> Option<(CheckpointHead, Vec<PageFile>)> {
     let head = CheckpointHead {
         position: EdgeId(word(rest)?),
         history: word(rest)?,
         model_version: word(rest)?,
         began_unix_ms: word(rest)?.cast_signed(),
     };
-    let (mut files, mut pieces) = (Vec::new(), Vec::new());
+    let mut files = Vec::new();
     for _ in 0..u32::from_le_bytes(take(rest)?) {
         let length = usize::from(u16::from_le_bytes(take(rest)?));
         let name = rest.split_off(..length)?;
         let name = std::str::from_utf8(name).ok().filter(|name| super::pages::is_name(name))?.to_owned();
         files.push(PageFile { name, bytes: word(rest)? });
     }
-    for _ in 0..word(rest)? {
-        let (file, crc32c) = (u32::from_le_bytes(take(rest)?), u32::from_le_bytes(take(rest)?));
-        pieces.push(Piece { file, crc32c, offset: word(rest)?, bytes: word(rest)? });
-    }
-    Some(Listed { head, files, pieces })
+    Some((head, files))
 }
 
 fn word(rest: &mut &[u8]) -> Option<u64> {

@@ -33,6 +33,34 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// Bytes of a list that have its files of pages, unless there are hundreds. The pieces behind them are many.
+const FILES_BYTES: u64 = 64 << 10;
+
+/// What a file says of the files of pages that it refers to.
+enum Referred {
+    Names(Vec<String>),
+    /// It is a list, and cannot be read.
+    Damaged,
+    /// It is no list.
+    Nothing,
+}
+
+/// Reads no pieces, so the checksum is not looked at: a list that is damaged in these bytes is of no use, whatever is
+/// taken for its pages.
+fn referred(path: &Path) -> io::Result<Referred> {
+    let (mut file, mut bytes) = (File::open(path)?, Vec::new());
+    for more in [FILES_BYTES, u64::MAX] {
+        (&mut file).take(more).read_to_end(&mut bytes)?;
+        if !bytes.starts_with(format::MAGIC) {
+            return Ok(Referred::Nothing);
+        }
+        if let Some(files) = format::files(&bytes) {
+            return Ok(Referred::Names(files.into_iter().map(|file| file.name).collect()));
+        }
+    }
+    Ok(Referred::Damaged)
+}
+
 /// The position that a name begins with.
 fn position(name: &str) -> Option<u64> {
     name.split('.').next()?.parse().ok()
@@ -57,10 +85,15 @@ pub(super) fn list(path: &Path) -> Result<(Listed, u32), CheckpointError> {
 /// The files of pages that a checkpoint refers to.
 ///
 /// # Errors
-/// When the file cannot be read or is damaged. The pages are not looked at.
+/// When the file cannot be read, or its begin is damaged. Neither its pieces nor the pages are looked at.
 pub fn files(path: &Path) -> Result<Vec<String>, CheckpointError> {
-    let (listed, _) = list(path)?;
-    Ok(listed.files.into_iter().map(|file| file.name).collect())
+    match referred(path).map_err(|source| CheckpointError::Io { path: path.to_path_buf(), source })? {
+        Referred::Names(names) => Ok(names),
+        Referred::Damaged | Referred::Nothing => {
+            let detail = "it does not begin with a list of files".to_owned();
+            Err(CheckpointError::Damaged { path: path.to_path_buf(), detail })
+        }
+    }
 }
 
 /// Removes the files of pages that no checkpoint in `dir` lists, whatever its name, and returns their names.
@@ -76,14 +109,12 @@ pub fn prune(dir: &Path) -> io::Result<Vec<String>> {
         if is_name(&name) {
             found.insert(name);
         } else if !name.ends_with(UNFINISHED_SUFFIX) && entry.file_type()?.is_file() {
-            let bytes = match read(&entry.path()) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-                read => read?,
-            };
-            match format::decode(&bytes) {
-                Ok((list, _)) => listed.extend(list.files.into_iter().map(|file| file.name)),
-                Err(_) if bytes.starts_with(format::MAGIC) => uncertain = uncertain.max(position(&name)),
-                Err(_) => {}
+            match referred(&entry.path()) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Ok(Referred::Names(names)) => listed.extend(names),
+                Ok(Referred::Damaged) => uncertain = uncertain.max(position(&name)),
+                Ok(Referred::Nothing) => {}
+                Err(error) => return Err(error),
             }
         }
     }

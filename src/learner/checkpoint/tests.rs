@@ -110,7 +110,9 @@ fn every_so_often_one_refers_to_none_before_it_and_what_is_kept_has_its_pages() 
     assert!(prune(dir.path()).unwrap().is_empty());
     // Also while it is damaged; pages behind its position are not for it.
     let whole = std::fs::read(&aside).unwrap();
-    std::fs::write(&aside, &whole[..whole.len() - 1]).unwrap();
+    assert_eq!(super::files(&aside).unwrap(), files[2].pages);
+    std::fs::write(&aside, &whole[..60]).unwrap();
+    assert!(super::files(&aside).is_err());
     let later = put(dir.path(), 9, b"later");
     std::fs::remove_file(dir.path().join(later.name)).unwrap();
     assert_eq!(prune(dir.path()).unwrap(), later.pages);
@@ -214,8 +216,15 @@ fn a_save_that_fails_leaves_nothing_and_a_folder_that_is_not_there_is_named() {
     let failed = writer.write(at(1), false, Pace::unlimited(), |_| Err(io::Error::other("no")));
     assert!(matches!(failed, Err(CheckpointError::Io { .. })));
     assert_eq!(names(dir.path()).len(), 0);
-    next(&mut writer, 2, b"payload");
+    let content = noise(1 << 20, 1);
+    next(&mut writer, 2, &content);
     assert!(writer.is_full(), "nothing refers to what was not finished");
+    for full in [false, true] {
+        let failed = writer.write(at(3), full, Pace::unlimited(), |_| Err(io::Error::other("no")));
+        assert!(matches!(failed, Err(CheckpointError::Io { .. })));
+    }
+    let file = next(&mut writer, 4, &content);
+    assert!(writer.written() < 4 << 10 && payload(&dir.path().join(file.name)) == content);
     let error = write(Path::new("/nonexistent/folder"), at(3), Pace::unlimited(), |_| Ok(())).unwrap_err();
     assert!(error.to_string().contains("/nonexistent/folder"), "{error}");
 }

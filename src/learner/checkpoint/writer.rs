@@ -78,7 +78,8 @@ impl CheckpointWriter {
     /// after so many, or when the files that the last one refers to are half as long again as what it needs of them.
     ///
     /// # Errors
-    /// When the file system or `save` fails; then no file has the final name, and the next one is full.
+    /// When the file system or `save` fails. As long as no file has got the final name, the next one goes on from the
+    /// one before: where the disk has no room for a full one, it still has for what changed.
     pub fn write(
         &mut self,
         head: CheckpointHead,
@@ -86,29 +87,39 @@ impl CheckpointWriter {
         pace: Pace<'_>,
         save: impl FnOnce(&mut Sink<'_>) -> io::Result<()>,
     ) -> Result<CheckpointFile, CheckpointError> {
-        let last = std::mem::take(&mut self.last);
-        let held: u64 = last.files.iter().map(|file| file.bytes).sum();
-        let is_turn = last.count >= self.full_every || held > last.bytes / 2 * 3;
-        let last = if full || is_turn { Last::default() } else { last };
+        let held: u64 = self.last.files.iter().map(|file| file.bytes).sum();
+        let is_turn = self.last.count >= self.full_every || held > self.last.bytes / 2 * 3;
+        let none = Last::default();
+        let last = if full || is_turn { &none } else { &self.last };
         let pages = new_name(&self.dir, head.position.0);
         let unfinished = [name(head.position), pages.clone()]
             .map(|name| self.dir.join(format!("{name}{UNFINISHED_SUFFIX}")));
-        let written = self.write_files(head, (&last, pages), &unfinished, pace, save);
-        written.map_err(|source| {
-            // Unfinished files are useless; that they cannot be removed either changes nothing.
-            unfinished.iter().for_each(|path| drop(std::fs::remove_file(path)));
-            CheckpointError::Io { path: self.dir.join(name(head.position)), source }
-        })
+        let failed = |source| CheckpointError::Io { path: self.dir.join(name(head.position)), source };
+        let (file, last, written) =
+            self.write_files(head, (last, pages), &unfinished, pace, save).map_err(|source| {
+                // Unfinished files are useless; that they cannot be removed either changes nothing.
+                unfinished.iter().for_each(|path| drop(std::fs::remove_file(path)));
+                failed(source)
+            })?;
+        // Where this fails, nobody knows which of the two the disk has under that name.
+        if let Err(source) = File::open(&self.dir).and_then(|dir| dir.sync_all()) {
+            let error = failed(source);
+            self.last = Last::default();
+            return Err(error);
+        }
+        (self.last, self.written) = (last, written);
+        Ok(file)
     }
 
+    /// Writes the files and gives them their final names. Returns how many bytes they have, too.
     fn write_files(
-        &mut self,
+        &self,
         head: CheckpointHead,
         (last, pages): (&Last, String),
         [list_path, pages_path]: &[PathBuf; 2],
         pace: Pace<'_>,
         save: impl FnOnce(&mut Sink<'_>) -> io::Result<()>,
-    ) -> io::Result<CheckpointFile> {
+    ) -> io::Result<(CheckpointFile, Last, u64)> {
         let mut sink = Sink {
             out: PacedFile::new(File::create(pages_path)?, pace),
             seed: self.seed,
@@ -145,11 +156,9 @@ impl CheckpointWriter {
             File::open(&self.dir)?.sync_all()?;
             std::fs::rename(list_path, self.dir.join(name(head.position)))?;
         }
-        File::open(&self.dir)?.sync_all()?;
-        self.written = written + listed.len() as u64;
         let count = if files.len() > 1 { last.count + 1 } else { 1 };
-        self.last = Last { chunks, files, bytes, count };
-        Ok(CheckpointFile { name: name(head.position), head, bytes, crc32c, pages: names })
+        let file = CheckpointFile { name: name(head.position), head, bytes, crc32c, pages: names };
+        Ok((file, Last { chunks, files, bytes, count }, written + listed.len() as u64))
     }
 }
 

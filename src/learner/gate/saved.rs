@@ -1,7 +1,8 @@
 //! A gate in a checkpoint: all that it needs to go on as if it had never stopped.
 //!
 //! ```text
-//! magic | doubts | began | decided | judged | numbers of the evidence | published | previous | anchor | since when it is that
+//! magic | doubts | began | decided | judged | numbers of the evidence
+//!   | published | previous | anchor | since when it is that
 //! ```
 //! A version is its number and its parameters. An anchor that is the published version has no parameters of its own.
 

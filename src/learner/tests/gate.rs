@@ -215,9 +215,24 @@ fn a_candidate_that_blows_up_is_held_back() {
 }
 
 #[test]
-fn a_published_version_that_is_damaged_is_rolled_back_and_learning_goes_on_from_the_previous_one() {
+fn a_published_version_without_finite_scores_is_useless_and_replaced() {
     let mut gated = learned();
     gated.restart(1e-9);
+    let mut model: Model = gated.learner.trainer.weights().unwrap().model().clone();
+    let name = model.parameters.iter().last().unwrap().0.to_owned();
+    let id = model.parameters.find(&name).unwrap();
+    model.parameters.get_mut(id).data_mut().fill(f32::NAN);
+    let lost = Weights::of(model, gated.served().version + 1);
+    gated.learner.gate.as_mut().unwrap().promote(lost, 0);
+    assert_eq!(gated.windows(1), [Verdict::Promoted], "{name}");
+    assert_eq!(gated.last().figures.unwrap().published, Some(Predicted::USELESS));
+}
+
+#[test]
+fn a_published_version_that_is_damaged_is_rolled_back_and_learning_goes_on_from_the_previous_one() {
+    let mut gated = learned();
+    // Four batches of ten events are few to be surer by.
+    gated.restart_with(1e-9, GateOptions { confidence: 0.6, ..options() });
     let good = gated.served();
     let bad = damaged(&gated.learner.trainer.weights().unwrap());
     gated.learner.trainer.set_weights(&bad).unwrap();

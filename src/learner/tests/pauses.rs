@@ -70,6 +70,40 @@ fn a_checkpoint_keeps_to_its_rate_until_the_loop_waits_for_it() {
 }
 
 #[test]
+fn one_that_an_operator_wants_in_full_is_not_held_up_by_the_rate() {
+    let mut rig = Rig::new();
+    rig.append_edges(40, 100);
+    let options = LearnerOptions { write_rate: Arc::new(WriteRate::new(1)), ..rig.options() };
+    let (mut learner, begun) = (rig.learner(options), Instant::now());
+    learner.drain();
+    let requested = rig.shared.status.requests.submit(WantedCheckpoint::Full).unwrap();
+    while requested.is_empty() {
+        learner.checkpoint_if_due(&LearnBatch::default());
+        assert!(begun.elapsed() < Duration::from_secs(60), "a byte a second");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert_eq!(requested.try_recv().unwrap().unwrap().position, learner.learned);
+}
+
+#[test]
+fn after_a_thread_that_ended_without_an_outcome_checkpoints_are_written_again() {
+    let mut rig = Rig::new();
+    rig.append_edges(40, 100);
+    let mut learner = rig.learner(rig.options());
+    learner.drain();
+    let requested = rig.shared.status.requests.submit(WantedCheckpoint::Any).unwrap();
+    learner.checkpoint_if_due(&LearnBatch::default());
+    let writing = learner.writing.as_mut().unwrap();
+    writing.outcome.recv().unwrap().0.unwrap();
+    writing.outcome = crossbeam_channel::bounded(0).1;
+    learner.checkpoint_due = Instant::now() + Duration::from_secs(3_600);
+    learner.checkpoint_if_due(&LearnBatch::default());
+    assert!(requested.try_recv().unwrap().is_err() && learner.writing.is_none());
+    learner.checkpoint_at_end(&LearnBatch::default(), &|| ());
+    assert_eq!(learner.checkpointed, Some(learner.learned));
+}
+
+#[test]
 fn a_learner_goes_on_bit_for_bit_from_a_checkpoint_that_refers_to_earlier_ones() {
     let mut rig = Rig::new();
     let mut learner = rig.learner(rig.options());
