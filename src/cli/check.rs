@@ -11,7 +11,7 @@ use crate::api::{Keys, Tls};
 use crate::catalog::Catalog;
 use crate::config::Config;
 use crate::daemon::source_options::kafka_options;
-use crate::daemon::{DeviceSelection, fixed_settings, trainer_options};
+use crate::daemon::{DeviceSelection, fixed_settings};
 use crate::device::{CudaFound, Device};
 use crate::ingest::csv::CsvReader;
 use crate::ingest::kafka::{KafkaFault, preflight, what_is_missing};
@@ -157,7 +157,7 @@ fn newest_checkpoint(config: &Config, device: &Device) -> Result<String, String>
         // A start skips a damaged one, too.
         let path = config.data.dir.join("checkpoints").join(&row.file);
         let Ok(mut found) = checkpoint::open(&path) else { continue };
-        let options = trainer_options(config);
+        let options = config.trainer_options();
         return match Trainer::load(options, device, &mut found.payload) {
             Ok(_) => Ok(format!("{} at position {} fits [model]", row.file, row.position)),
             Err(error) => Err(format!(

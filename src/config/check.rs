@@ -105,19 +105,11 @@ impl Config {
         let (connections, allowed) = (self.api.connections_max, "must be at most 1000000");
         faults.require(connections <= CONNECTIONS_MAX, "api.connections_max", connections, allowed);
         let dropout = self.model.dropout;
-        faults.require(
-            (0.0..1.0).contains(&dropout),
-            "model.dropout",
-            dropout,
-            "must be at least 0 and below 1",
-        );
+        let allowed = "must be at least 0 and below 1";
+        faults.require((0.0..1.0).contains(&dropout), "model.dropout", dropout, allowed);
         let rate = self.learner.learning_rate;
-        faults.require(
-            rate.is_finite() && rate > 0.0,
-            "learner.learning_rate",
-            rate,
-            "must be a positive number",
-        );
+        let (is_positive, allowed) = (rate.is_finite() && rate > 0.0, "must be a positive number");
+        faults.require(is_positive, "learner.learning_rate", rate, allowed);
         let delay = self.learner.gradient_delay_batches;
         let allowed = "must be at most 50: weights move on while gradients wait";
         faults.require(delay <= 50, "learner.gradient_delay_batches", delay, allowed);

@@ -2,6 +2,7 @@
 
 use super::{BeforePromotionKind, Config, DecayKind, ReplayKind};
 use crate::learner::{BeforePromotion, GateOptions};
+use crate::train::TrainerOptions;
 use crate::train::replay::{ReplayOptions, ReplayPolicy};
 use crate::train::schedule::{Decay, Schedule};
 
@@ -17,6 +18,18 @@ impl Config {
         };
         let (warmup_steps, decay_steps) = (schedule.warmup_steps, schedule.decay_steps);
         Schedule { warmup_steps, decay, decay_steps, floor: schedule.floor }
+    }
+
+    /// How the configured model is trained.
+    #[must_use]
+    pub fn trainer_options(&self) -> TrainerOptions {
+        TrainerOptions {
+            model: self.model_options(),
+            learning_rate: self.learner.learning_rate,
+            schedule: self.schedule(),
+            gradient_delay_batches: self.learner.gradient_delay_batches,
+            seed: self.learner.seed,
+        }
     }
 
     /// What is trained on again.

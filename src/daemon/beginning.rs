@@ -3,7 +3,7 @@
 
 use anyhow::{Result, ensure};
 
-use super::{Store, trainer_options};
+use super::Store;
 use crate::config::{Config, StartPolicy};
 use crate::device::Device;
 use crate::event::EdgeId;
@@ -43,7 +43,7 @@ pub(super) fn learned(config: &Config, store: &Store, device: &Device) -> Result
             "no checkpoint can be used for what is in the log: {what}"
         );
     }
-    let trainer = Trainer::new(trainer_options(config), device)?;
+    let trainer = Trainer::new(config.trainer_options(), device)?;
     let gate = config.gate_options().map(Gate::new);
     if !begins_late {
         return Ok(Learned { trainer, gate, stream: None, position: EdgeId(0) });

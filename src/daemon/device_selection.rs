@@ -4,7 +4,6 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::trainer_options;
 use crate::api::{Health, State};
 use crate::config::Config;
 use crate::device::cuda::{Cuda, CudaOptions, CudaWork};
@@ -57,7 +56,7 @@ impl DeviceSelection {
         let placement = match Cuda::open(number, &options) {
             Ok(gpu) => {
                 let device = Device::Cuda(CudaWork::new(gpu.clone()));
-                match trainer_options(config).model.check_device(&device) {
+                match config.trainer_options().model.check_device(&device) {
                     Ok(()) => {
                         let reason = format!("{}: device.use = \"{spec}\"", gpu.describe());
                         Self { device, gpu: Some(gpu), ..cpu(reason) }

@@ -72,7 +72,7 @@ use crate::learner::checkpoint::{Checkpoint, CheckpointHead};
 use crate::learner::{Around, Learned, Learner, LearnerOptions, LearnerStatus, Recorders, Shared};
 use crate::metrics::{Metrics, set_count};
 use crate::serving::{NodeStates, Progress, QueryEngine};
-use crate::train::{LoadError, TrainerOptions};
+use crate::train::LoadError;
 
 /// A loop without a heartbeat for this long is stuck.
 const PULSE_LIMIT: Duration = Duration::from_secs(60);
@@ -278,19 +278,6 @@ impl Parts {
     }
 }
 
-/// How the configured model is trained.
-#[must_use]
-pub fn trainer_options(config: &Config) -> TrainerOptions {
-    let learner = &config.learner;
-    TrainerOptions {
-        model: config.model_options(),
-        learning_rate: learner.learning_rate,
-        schedule: config.schedule(),
-        gradient_delay_batches: learner.gradient_delay_batches,
-        seed: learner.seed,
-    }
-}
-
 /// What the learner goes on from: the checkpoint that was found, or nothing.
 fn open_learned(
     config: &Config,
@@ -382,7 +369,7 @@ fn restore(
     device: &Device,
     mut found: Checkpoint,
 ) -> Result<Learned, LoadError> {
-    let options = (trainer_options(config), config.gate_options());
+    let options = (config.trainer_options(), config.gate_options());
     let log_is_whole = store.log.readers().first() == EdgeId(0);
     let around = Around { stores: &store.index.stores, pairs_max: config.learner.pairs_max, log_is_whole };
     Learned::load(found.file.head.position, options, device, around, &mut found.payload)

@@ -1,5 +1,5 @@
-//! [`Part`]: some of the seeds of a neighborhood of one layer, for a pass that embeds no others. Distinct nodes, feature
-//! rows and their numbers stay those of the whole.
+//! [`Part`]: some of the seeds of a neighborhood of one layer, for a pass that embeds no others. Distinct nodes,
+//! feature rows and their numbers stay those of the whole.
 
 use std::ops::Range;
 

@@ -74,7 +74,8 @@ impl Gaps {
 }
 
 impl Tgn {
-    /// Embeddings `[seeds, embedding_dim]`, given the rows h `[nodes, memory_dim]` of the neighborhood's distinct nodes.
+    /// Embeddings `[seeds, embedding_dim]`, given the rows h `[nodes, memory_dim]` of the neighborhood's distinct
+    /// nodes.
     pub(crate) fn embed(&self, tape: &mut Tape<'_>, rows: Var, input: &EmbeddingInput<'_>) -> Var {
         let [seed, step] = input.dropout;
         let shown = match &self.embedding {

@@ -188,13 +188,7 @@ fn measure(args: &TrainArgs, (device, gpu): (Device, Option<GpuFacts>)) -> anyho
     let (graph, rows) = build(&columns, dimension, limits)?;
     let no_rows = FeatureStore::new(0);
     let world = World { view: graph.view(), edge_features: &rows, node_features: &no_rows };
-    let options = TrainerOptions {
-        model,
-        gradient_delay_batches: args.gradient_delay_batches,
-        seed: args.seed,
-        ..TrainerOptions::default()
-    };
-    let mut trainer = trainer(args, options, &device)?;
+    let mut trainer = trainer(args, model, &device)?;
     let (mut lookahead, mut served) = around(args, &model)?;
     let mut digests = Digests::default();
     let mut destinations = DestinationPool::new();
@@ -245,7 +239,9 @@ fn measure(args: &TrainArgs, (device, gpu): (Device, Option<GpuFacts>)) -> anyho
 }
 
 /// The trainer, as in the daemon on that device.
-fn trainer(args: &TrainArgs, options: TrainerOptions, device: &Device) -> anyhow::Result<Trainer> {
+fn trainer(args: &TrainArgs, model: ModelOptions, device: &Device) -> anyhow::Result<Trainer> {
+    let (gradient_delay_batches, seed) = (args.gradient_delay_batches, args.seed);
+    let options = TrainerOptions { model, gradient_delay_batches, seed, ..TrainerOptions::default() };
     let mut trainer = Trainer::new(options, device)?;
     trainer.cache_rows(GPU_ROW_BYTES);
     if let (Device::Cuda(work), true) = (device, args.no_graph) {
