@@ -5,7 +5,8 @@
 //! the same negatives, and EdgeBank beside. Such batches are the [`evidence`] of a [`Verdict`], which is due when there
 //! are enough of them and as much time has passed since the last one as before it since the first promotion, up to a
 //! limit. A version is *behind* another where the mean difference of their average precisions is negative, with
-//! confidence; *ahead* where it is positive.
+//! confidence; *ahead* where it is positive. A candidate is behind, too, where the difference is so large that it would
+//! harm, however few batches show it.
 //!
 //! ```text
 //! promoted     the candidate is behind neither the anchor nor the published version, nor behind EdgeBank by more than
@@ -59,6 +60,10 @@ const ANCHOR_SECONDS: u64 = 24 * 3600;
 /// How far published has to be behind the anchor to be doubted. With enough batches any difference is sure, and a
 /// rollback for less than this would throw away more, up to a day of learning, than it gains.
 const DOUBT_MARGIN: f64 = 0.005;
+
+/// A candidate whose mean average precision is so much below another version's is behind it, sure or not: few batches
+/// show little with confidence.
+const HARM: f64 = 0.01;
 
 /// What is served until a version is promoted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -290,7 +295,10 @@ impl Gate {
             Some(_) => bank.upper >= 0.0,
             None => bank.lower >= 0.0,
         });
-        let behind = rivals.iter().flatten().any(|rival| rival.upper < 0.0);
+        let harms =
+            |rival: Option<Predicted>| rival.is_some_and(|rival| ap(mean.candidate) < ap(rival) - HARM);
+        let behind = rivals.iter().flatten().any(|rival| rival.upper < 0.0)
+            || [mean.published, mean.anchor].into_iter().any(harms);
         let ahead = mean.published.is_some() && rivals.iter().flatten().all(|rival| rival.lower > 0.0);
         if ahead || (!behind && passes_bank) {
             self.doubts = 0;
@@ -467,6 +475,20 @@ mod tests {
         // One that stays as good as it is passes nearly always.
         let same = (0..40).filter(|_| trial.judge(0.858, 0.75) == Verdict::Promoted).count();
         assert!(same >= 28, "{same} of 40");
+    }
+
+    #[test]
+    fn a_spoilt_candidate_is_held_however_little_is_known() {
+        // The first of the batches is scored before the candidate learns anything that spoils it, and one is lucky.
+        let mut gate = Gate::new(GateOptions { window_batches: 4, ..OPTIONS });
+        gate.promote(weights(1), 1_000);
+        let of = |average_precision| Predicted { average_precision, log_loss: 0.1 };
+        let figures = |candidate| {
+            let served = Some(of(1.0));
+            Figures { candidate: of(candidate), published: served, anchor: served, edgebank: 0.5 }
+        };
+        let verdicts = [1.0, 1.0, 1.0, 0.34].map(|candidate| gate.observe(&figures(candidate), 2_000));
+        assert_eq!(verdicts[3].map(|(verdict, _)| verdict), Some(Verdict::Held));
     }
 
     #[test]
