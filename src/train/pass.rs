@@ -153,7 +153,7 @@ impl Pass<'_> {
         let memory = self.memory(tape);
         let table = self.table(tape, &memory);
         let embeddings = self.embed(tape, table, (0, None));
-        let (src, dst) = (batch.pairs.src.clone(), batch.pairs.dst.clone());
+        let [src, dst] = batch.pairs.of(batch.positives().src.len());
         Scored { logits: model.logits(tape, embeddings, src, dst), fresh: Some(memory.rows()) }
     }
 }

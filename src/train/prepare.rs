@@ -111,7 +111,7 @@ impl PreparedBatch {
 
     /// Sources and destinations of the events and, below them, of the negatives, and the times of both.
     pub(super) fn pairs(&self) -> ([Vec<NodeId>; 2], Vec<EventTime>) {
-        let Pairs { src, dst } = &self.pairs;
+        let [src, dst] = &self.pairs.of(self.src.len());
         let seed = |&i: &u32| self.neighborhood.seed(i as usize);
         let (src, times) = src.iter().map(seed).unzip();
         ([src, dst.iter().map(|i| seed(i).0).collect()], times)
@@ -320,26 +320,24 @@ fn check(
     Ok(())
 }
 
-/// The pairs of a batch, positives first, as rows of the seeds' embeddings.
-#[derive(Clone, Debug, Default)]
+/// The pairs of a batch, positives first, as rows of the seeds' embeddings: they follow from the number of events.
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Pairs {
-    pub src: Vec<u32>,
-    pub dst: Vec<u32>,
+    /// Whether the negatives have sources other than the positives'.
+    own_sources: bool,
 }
 
 impl Pairs {
     /// How many blocks of seeds there are, with one for each event in each.
-    pub fn blocks(&self) -> usize {
-        // The negatives' sources are the last block, or the first.
-        let events = self.dst.len() / 2;
-        if self.src.get(events) == Some(&0) { 3 } else { 4 }
+    pub fn blocks(self) -> usize {
+        if self.own_sources { 4 } else { 3 }
     }
 
-    /// The pairs of a part of `count` events, as rows of its own seeds: sources and destinations.
-    pub fn of_part(&self, count: usize) -> [Vec<u32>; 2] {
+    /// Sources and destinations of the pairs of `count` events, and of as many negatives behind them.
+    pub fn of(self, count: usize) -> [Vec<u32>; 2] {
         // Seeds are counted in 32 bits.
         let n = count as u32;
-        let negatives = if self.blocks() == 3 { 0..n } else { 3 * n..4 * n };
+        let negatives = if self.own_sources { 3 * n..4 * n } else { 0..n };
         [(0..n).chain(negatives).collect(), (n..3 * n).collect()]
     }
 
@@ -351,19 +349,13 @@ impl Pairs {
         positives: &Positives<'_>,
         negatives: &Negatives<'_>,
     ) {
-        let n = positives.src.len() as u32;
         neighborhood.clear();
         for nodes in [positives.src, positives.dst, negatives.dst] {
             neighborhood.add_seeds(nodes, positives.times);
         }
-        let mut negative_src = 0..n;
-        if negatives.src != positives.src {
+        self.own_sources = negatives.src != positives.src;
+        if self.own_sources {
             neighborhood.add_seeds(negatives.src, positives.times);
-            negative_src = 3 * n..4 * n;
         }
-        self.src.clear();
-        self.src.extend((0..n).chain(negative_src));
-        self.dst.clear();
-        self.dst.extend(n..3 * n);
     }
 }

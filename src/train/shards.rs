@@ -164,7 +164,7 @@ impl Shard {
         let mut tape = Tape::pooled(&Device::Cpu, &pass.model.parameters, mode, &mut self.pool);
         let leaf = tape.shared_leaf(table.clone(), *flows);
         let embeddings = pass.embed(&mut tape, leaf, (number, part.as_ref()));
-        let [src, dst] = batch.pairs.of_part(count);
+        let [src, dst] = batch.pairs.of(count);
         let logits = pass.model.logits(&mut tape, embeddings, src, dst);
         let loss = pass.loss(&mut tape, logits, count);
         #[allow(clippy::cast_precision_loss)] // events of a batch
