@@ -9,7 +9,7 @@ use super::fault::{Entries, Fault};
 use super::list::AdjacencyList;
 use super::spill::{SpillError, SpillStats};
 use super::store::{GraphStore, Shard};
-use crate::event::{NodeId, NodeTable};
+use crate::event::{ClockRules, EdgeId, EventTime, NodeId, NodeTable, StreamClock};
 
 /// What a [`GraphStore`] holds and what it costs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -59,6 +59,27 @@ impl GraphBytes {
     pub fn total(&self) -> u64 {
         self.entries + self.slack + self.headers + self.directories + self.locks + self.plan - self.on_disk
     }
+}
+
+/// What a snapshot keeps of the store besides its entries.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GraphSummary {
+    /// Every record below this position is in.
+    pub applied: EdgeId,
+    /// One past the highest node id of an edge.
+    pub nodes: u64,
+    /// Edges added and not deleted.
+    pub edges: u64,
+    /// Edges deleted.
+    pub deleted_edges: u64,
+    /// Edges that were older than one before them.
+    pub late_edges: u64,
+    /// Entries released because of their age.
+    pub expired_entries: u64,
+    /// Edges before this time may have been released.
+    pub released_before: EventTime,
+    /// The clock over all edges.
+    pub clock: StreamClock,
 }
 
 impl GraphStore {
@@ -188,6 +209,35 @@ impl Shard {
         stats.bytes.on_disk += away;
         stats.bytes.headers += directory_bytes + inline;
         stats.bytes.directories += tables + lists - inline;
+    }
+}
+
+impl GraphSummary {
+    /// The summary as numbers.
+    #[must_use]
+    pub fn to_numbers(&self) -> Vec<i64> {
+        let counts = [self.applied.0, self.nodes, self.edges, self.deleted_edges, self.late_edges];
+        let mut numbers: Vec<i64> = counts.map(u64::cast_signed).to_vec();
+        numbers.extend([self.expired_entries.cast_signed(), self.released_before.0]);
+        numbers.extend(self.clock.to_numbers());
+        numbers
+    }
+
+    /// The summary with these numbers and, of its clock, these rules; `None` if they are none.
+    #[must_use]
+    pub fn from_numbers(numbers: &[i64], rules: ClockRules) -> Option<Self> {
+        let (counts, clock) = numbers.split_first_chunk::<7>()?;
+        let [applied, nodes, edges, deleted_edges, late_edges, expired_entries, released_before] = *counts;
+        Some(Self {
+            applied: EdgeId(applied.cast_unsigned()),
+            nodes: nodes.cast_unsigned(),
+            edges: edges.cast_unsigned(),
+            deleted_edges: deleted_edges.cast_unsigned(),
+            late_edges: late_edges.cast_unsigned(),
+            expired_entries: expired_entries.cast_unsigned(),
+            released_before: EventTime(released_before),
+            clock: StreamClock::from_numbers(clock)?.with_rules(rules),
+        })
     }
 }
 

@@ -1,7 +1,7 @@
 //! The temporal block: consecutive edges of one node, ascending by (time, edge id).
 //!
-//! A block stores its entries in one of two forms (see `entry`), as distances from its 64-bit bases. A record whose
-//! distance does not fit a narrow block makes it wide while the block is short, else it begins a new block. The
+//! A block stores its entries in one of four forms (see `entry`), as distances from its 64-bit bases. A record whose
+//! distance does not fit gives the block a wider form while it is short, else it begins a new block. The
 //! entries are in the shard's slab; the block's description is 32 bytes and is in its node's directory. It holds the
 //! time of the first entry, bounds of the edge ids in this and the earlier blocks, and the number of entries in those,
 //! so that a query usually reads descriptions and one block.
@@ -10,7 +10,7 @@
 
 use std::ops::Range;
 
-use super::entry::{Entry, FEW, Form, Parts, Record, distance, fitting, partition};
+use super::entry::{Entry, FEW, Form, Lows, Parts, Record, distance, fitting, partition};
 use super::slab::{EntrySource, Slab, class_entries, class_of};
 use super::view::Run;
 use crate::device::prefetch;
@@ -39,12 +39,6 @@ pub(super) struct TemporalBlock {
     pub form: Form,
 }
 
-/// The low bits of entry `i`; narrow entries have none.
-#[inline]
-pub(super) fn low(lows: &[u32], i: usize) -> u32 {
-    lows.get(i).copied().unwrap_or(0)
-}
-
 #[allow(clippy::cast_possible_truncation, reason = "distances and counts are checked by `fitting`")]
 impl TemporalBlock {
     /// Stores the first records of `records` (ascending, not empty, `most` at most) in a new block of at most `page`
@@ -62,10 +56,13 @@ impl TemporalBlock {
         };
         let mut form = Form::Narrow;
         let ((mut count, mut edges), mut most) = fit(form);
-        if count < FEW.min(most) {
-            let (wide, most_wide) = fit(Form::Wide);
-            if wide.0 > count {
-                (form, most, (count, edges)) = (Form::Wide, most_wide, wide);
+        for &wider in form.wider() {
+            if count >= FEW.min(most) {
+                break;
+            }
+            let (fitting, room) = fit(wider);
+            if fitting.0 > count {
+                (form, most, (count, edges)) = (wider, room, fitting);
             }
         }
         let capacity = if count < most { 0 } else { capacity };
@@ -104,21 +101,23 @@ impl TemporalBlock {
         self.form.capacity(page).saturating_sub(self.len())
     }
 
-    /// Makes a short narrow block wide, if `next` can be appended then and not before; returns whether it did.
+    /// Gives a short block the narrowest form in which `next` can be appended, if there is one; it cannot be before.
+    /// Returns whether it did.
     pub fn widen(&mut self, slab: &mut Slab, next: Record, page: usize) -> bool {
         let len = self.len();
-        let is_short = self.form == Form::Narrow && len < FEW.min(Form::Wide.capacity(page));
-        if !is_short || fitting(Form::Wide, self.start, self.edges(), 1, &[next]).0 == 0 {
-            return false;
-        }
+        let takes = |form: &&Form| {
+            let is_short = len < FEW.min(form.capacity(page));
+            is_short && fitting(**form, self.start, self.edges(), 1, &[next]).0 > 0
+        };
+        let Some(&form) = self.form.wider().iter().find(takes) else { return false };
         let records: Vec<Record> = self.records(&*slab).collect();
         let (_, highest) = self.edges();
-        let class = class_of(Form::Wide.units(len + 1)).max(self.class());
+        let class = class_of(form.units(len + 1)).max(self.class());
         if class != self.class() {
             self.release(slab);
             self.slot = slab.take(class);
         }
-        (self.form, self.class, self.len, self.reach) = (Form::Wide, class as u8, 0, 0);
+        (self.form, self.class, self.len, self.reach) = (form, class as u8, 0, 0);
         self.reach_to(highest);
         self.write(slab, &records, 0);
         true
@@ -144,14 +143,12 @@ impl TemporalBlock {
         self.class |= MIXED;
         self.len += 1;
         let (entry, low) = self.pack(record);
-        let last = self.len() - 1;
+        let (last, halves) = (self.len() - 1, self.form.halves());
         let (entries, lows) = self.parts_mut(slab);
         entries.copy_within(position..last, position + 1);
         entries[position] = entry;
-        if !lows.is_empty() {
-            lows.copy_within(position..last, position + 1);
-            lows[position] = low;
-        }
+        lows.copy_within(position * halves..last * halves, (position + 1) * halves);
+        Lows::put(low, &mut lows[position * halves..(position + 1) * halves]);
         true
     }
 
@@ -169,7 +166,7 @@ impl TemporalBlock {
     pub fn span(&self) -> (u32, u32) {
         let units = match self.form {
             Form::Narrow => self.len(),
-            Form::Wide => class_entries(self.class()),
+            _ => class_entries(self.class()),
         };
         (self.slot, units as u32)
     }
@@ -225,7 +222,7 @@ impl TemporalBlock {
         let limit = bound.saturating_sub(self.base_edge);
         Some(match self.form {
             Form::Narrow => entries.partition_point(|entry| u64::from(entry.edge) < limit),
-            Form::Wide => partition(entries.len(), |i| self.unpack(entries[i], lows[i]).edge < bound),
+            _ => partition(entries.len(), |i| self.unpack(entries[i], lows.get(i)).edge < bound),
         })
     }
 
@@ -233,40 +230,48 @@ impl TemporalBlock {
     #[inline]
     pub fn parts<'a>(&self, slab: impl EntrySource<'a>) -> Parts<'a> {
         match self.form {
-            Form::Narrow => Parts { entries: slab.get(self.slot, self.len()), lows: &[] },
-            Form::Wide => self.wide_parts(slab),
+            Form::Narrow => Parts { entries: slab.get(self.slot, self.len()), lows: Lows::NONE },
+            _ => self.wider_parts(slab),
         }
     }
 
-    /// Few streams have wide blocks: kept out of the way of the others.
+    /// Few streams have blocks that are not narrow: kept out of the way of the others.
     #[cold]
-    fn wide_parts<'a>(&self, slab: impl EntrySource<'a>) -> Parts<'a> {
-        Parts::wide(slab.get(self.slot, class_entries(self.class())), self.len())
+    #[inline(never)]
+    fn wider_parts<'a>(&self, slab: impl EntrySource<'a>) -> Parts<'a> {
+        Parts::of(self.form, slab.get(self.slot, class_entries(self.class())), self.len())
     }
 
-    /// The same to be changed.
-    pub fn parts_mut<'a>(&self, slab: &'a mut Slab) -> (&'a mut [Entry], &'a mut [u32]) {
-        match self.form {
-            Form::Narrow => (slab.get_mut(self.slot, self.len()), &mut []),
-            Form::Wide => Parts::wide_mut(slab.get_mut(self.slot, class_entries(self.class())), self.len()),
+    /// The same to be changed: entries, and the halves of their low bits.
+    pub fn parts_mut<'a>(&self, slab: &'a mut Slab) -> (&'a mut [Entry], &'a mut [u16]) {
+        let (form, len) = (self.form, self.len());
+        match form {
+            Form::Narrow => (slab.get_mut(self.slot, len), &mut []),
+            _ => Parts::of_mut(form, slab.get_mut(self.slot, class_entries(self.class())), len),
         }
     }
 
-    /// Entry `position`, which the block has, and where its low bits are.
+    /// Entry `position`, which the block has, and its low bits.
     #[inline]
-    pub fn entry<'a>(&self, slab: impl EntrySource<'a>, position: usize) -> (&'a Entry, &'a u32) {
+    pub fn entry<'a>(&self, slab: impl EntrySource<'a>, position: usize) -> (&'a Entry, u32) {
         debug_assert!(position < self.len(), "entry {position} of {}", self.len);
         match self.form {
-            Form::Narrow => (&slab.get(self.slot + position as u32, 1)[0], &0),
-            Form::Wide => self.parts(slab).at(position),
+            Form::Narrow => (&slab.get(self.slot + position as u32, 1)[0], 0),
+            _ => self.wider_entry(slab, position),
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn wider_entry<'a>(&self, slab: impl EntrySource<'a>, position: usize) -> (&'a Entry, u32) {
+        self.wider_parts(slab).at(position)
     }
 
     /// Entry `position`, unpacked.
     #[inline]
     pub fn record<'a>(&self, slab: impl EntrySource<'a>, position: usize) -> Record {
         let (entry, low) = self.entry(slab, position);
-        self.unpack(*entry, *low)
+        self.unpack(*entry, low)
     }
 
     /// Announces that entries will be appended.
@@ -283,15 +288,14 @@ impl TemporalBlock {
         slab: impl EntrySource<'a>,
     ) -> impl DoubleEndedIterator<Item = Record> + ExactSizeIterator + 'a {
         let Parts { entries, lows } = self.parts(slab);
-        entries.iter().enumerate().map(move |(i, &entry)| self.unpack(entry, low(lows, i)))
+        entries.iter().enumerate().map(move |(i, &entry)| self.unpack(entry, lows.get(i)))
     }
 
     /// The entries `range`.
     #[inline]
     pub fn run<'a>(&'a self, slab: impl EntrySource<'a>, range: Range<usize>) -> Run<'a> {
         let Parts { entries, lows } = self.parts(slab);
-        let lows = if self.form == Form::Wide { &lows[range.clone()] } else { lows };
-        Run::new(self, Parts { entries: &entries[range], lows })
+        Run::new(self, Parts { entries: &entries[range.clone()], lows: lows.range(range) })
     }
 
     /// `entry`, one of the block's, unpacked.
@@ -326,12 +330,13 @@ impl TemporalBlock {
         let block = *self;
         self.len += records.len() as u16;
         let (entries, lows) = self.parts_mut(slab);
-        let mut lows = lows.iter_mut().skip(block.len());
+        let halves = block.form.halves();
+        let mut lows = lows.chunks_exact_mut(halves.max(1)).skip(block.len());
         for (new, record) in entries[block.len()..].iter_mut().zip(records) {
             let (entry, low) = block.pack(*record);
             *new = entry;
             if let Some(new) = lows.next() {
-                *new = low;
+                Lows::put(low, new);
             }
             if record.edge < last {
                 self.class |= MIXED;
@@ -353,10 +358,10 @@ impl TemporalBlock {
     fn change_class(&mut self, slab: &mut Slab, class: usize) {
         let slot = slab.take(class);
         slab.copy(self.slot, slot, self.len());
-        if self.form == Form::Wide {
-            let [from, to] =
-                [self.class(), class].map(|class| Form::Wide.capacity(class_entries(class)) as u32);
-            slab.copy(self.slot + from, slot + to, self.len().div_ceil(3));
+        let form = self.form;
+        if form != Form::Narrow {
+            let [from, to] = [self.class(), class].map(|class| form.capacity(class_entries(class)) as u32);
+            slab.copy(self.slot + from, slot + to, form.units(self.len()) - self.len());
         }
         self.release(slab);
         self.slot = slot;

@@ -5,7 +5,7 @@
 use std::ops::Range;
 
 use super::block::TemporalBlock;
-use super::entry::Entry;
+use super::entry::{Entry, Form, Record};
 use super::fault::Entries;
 use super::view::{Neighbor, neighbor, rank32};
 use crate::device::prefetch;
@@ -39,7 +39,7 @@ pub struct Pick<'a> {
     block: &'a TemporalBlock,
     entry: &'a Entry,
     /// Its low bits.
-    low: &'a u32,
+    low: u32,
 }
 
 impl Pick<'_> {
@@ -53,7 +53,16 @@ impl Pick<'_> {
     #[inline]
     #[must_use]
     pub fn neighbor(self) -> Neighbor {
-        neighbor(self.block.unpack(*self.entry, *self.low))
+        neighbor(match self.block.form {
+            Form::Narrow => self.block.unpack_narrow(*self.entry),
+            _ => self.wider(),
+        })
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn wider(self) -> Record {
+        self.block.unpack(*self.entry, self.low)
     }
 }
 
@@ -108,12 +117,20 @@ impl<'a> Candidates<'a> {
         }
         if let [block] = &self.blocks[..self.end] {
             let parts = block.parts(self.slab);
-            picks.extend(ranks.map(|rank| {
+            if parts.lows.is_empty() {
+                let entries = parts.entries;
+                let pick = |rank| Pick { block, entry: &entries[rank as usize], low: 0 }.announced();
+                picks.extend(ranks.map(pick));
+                return;
+            }
+            for rank in ranks {
                 let (entry, low) = parts.at(rank as usize);
-                Pick { block, entry, low }.announced()
-            }));
+                picks.push(Pick { block, entry, low });
+            }
         } else {
-            picks.extend(ranks.map(|rank| self.find_among_blocks(rank).announced()));
+            for rank in ranks {
+                picks.push(self.find_among_blocks(rank).announced());
+            }
         }
     }
 

@@ -1,32 +1,38 @@
-//! What a block stores of each edge, in one of two forms. Both are made of units of 12 bytes: the neighbor, with the
+//! What a block stores of each edge, in one of four forms. All are made of units of 12 bytes: the neighbor, with the
 //! direction of the edge in its highest bit, the time and the edge id, each as a distance from the block's bases.
 //!
-//! A *narrow* entry is one unit: 32 bits each for time and edge id. 2^32 seconds are a
-//! century, as many milliseconds seven weeks, as many nanoseconds four seconds. A *wide* entry has 56 bits for the time
-//! and 40 for the edge id, in 16 bytes: the unit holds the high bits, so that searches compare units of both forms in
-//! the same way, and the low bits are in a 32-bit word, three to a unit, behind the room for units in the slot. All
-//! distances come back exactly. 2^56 nanoseconds are two years, so distances of time end 256 wide blocks of a node at
-//! most, whatever its times.
+//! | form | bits of time | of edge id | bytes |
+//! |---|--:|--:|--:|
+//! | narrow | 32 | 32 | 12 |
+//! | medium | 40 | 40 | 14 |
+//! | long | 48 | 32 | 14 |
+//! | wide | 56 | 40 | 16 |
+//!
+//! 2^32 seconds are a century, as many milliseconds seven weeks, as many nanoseconds four seconds. 2^40 edge ids are
+//! seven years of 5,000 events per second. 2^48 microseconds are nine years, 2^56 nanoseconds two, so distances of time
+//! end 256 wide blocks of a node at most, whatever its times. The unit holds the high bits, so that searches
+//! compare units of all forms in the same way. The low bits are in halves of 32-bit words, one or two for each entry,
+//! behind the room for units in the slot. All distances come back exactly.
 //!
 //! Knows nothing of blocks and slabs.
 
+use std::ops::Range;
+
 use bytemuck::{Pod, Zeroable};
 
-use crate::device::prefetch;
 use crate::event::NodeId;
 
 /// Set in the packed neighbor of an entry when the edge comes from the neighbor.
 pub(super) const INCOMING: u32 = 1 << 31;
 
-/// A narrow block that distance ends with fewer entries becomes wide: more blocks would cost more than wider entries,
-/// in memory and in each query.
+/// A block that distance ends with fewer entries gets a wider form: more blocks would cost more than wider entries, in
+/// memory and in each query.
 pub(super) const FEW: usize = 32;
 
-/// Low bits of a wide entry: of the time, and of the edge id.
-pub(super) const LOW_TIME_BITS: u32 = 24;
-pub(super) const LOW_EDGE_BITS: u32 = 8;
+/// Halves of a unit.
+const UNIT_HALVES: usize = size_of::<Entry>() / size_of::<u16>();
 
-/// One unit: a narrow entry, or the high bits of a wide one.
+/// One unit: a narrow entry, or the high bits of a wider one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
 pub(super) struct Entry {
@@ -63,23 +69,36 @@ impl Record {
     }
 }
 
-/// How a block stores its entries.
+/// How a block stores its entries. The numbers tell how many low bits there are: bytes of the time and, in the lowest
+/// bit, of the edge id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
 pub(super) enum Form {
     /// In 12 bytes.
-    Narrow,
+    Narrow = 0,
+    /// In 14 bytes, for times and edge ids alike.
+    Medium = 1,
+    /// In 14 bytes, for times.
+    Long = 2,
     /// In 16 bytes.
-    Wide,
+    Wide = 3,
 }
 
 impl Form {
+    /// Halves of low bits that each entry has.
+    #[inline]
+    pub fn halves(self) -> usize {
+        match self {
+            Self::Narrow => 0,
+            Self::Medium | Self::Long => 1,
+            Self::Wide => 2,
+        }
+    }
+
     /// Units that `entries` take.
     #[inline]
     pub fn units(self, entries: usize) -> usize {
-        match self {
-            Self::Narrow => entries,
-            Self::Wide => (4 * entries).div_ceil(3),
-        }
+        entries + (entries * self.halves()).div_ceil(UNIT_HALVES)
     }
 
     /// Entries that `units` hold.
@@ -87,24 +106,30 @@ impl Form {
     pub fn capacity(self, units: usize) -> usize {
         match self {
             Self::Narrow => units,
-            Self::Wide => units * 3 / 4,
+            _ => units * UNIT_HALVES / (UNIT_HALVES + self.halves()),
+        }
+    }
+
+    /// The forms that may hold what this one does not, those with the shortest entries first.
+    pub fn wider(self) -> &'static [Self] {
+        match self {
+            Self::Narrow => &[Self::Medium, Self::Long, Self::Wide],
+            Self::Medium => &[Self::Long, Self::Wide],
+            Self::Long => &[Self::Wide],
+            Self::Wide => &[],
         }
     }
 
     /// Bits of an entry's time that are not in its unit.
     #[inline]
     pub fn low_time_bits(self) -> u32 {
-        match self {
-            Self::Narrow => 0,
-            Self::Wide => LOW_TIME_BITS,
-        }
+        8 * self as u32
     }
 
+    /// Bits of its edge id that are not.
+    #[inline]
     fn low_edge_bits(self) -> u32 {
-        match self {
-            Self::Narrow => 0,
-            Self::Wide => LOW_EDGE_BITS,
-        }
+        8 * (self as u32 & 1)
     }
 
     /// A distance of edge ids, rounded up to what 32 bits can store of it; `u32::MAX`: too far.
@@ -126,30 +151,80 @@ impl Form {
         time >> self.low_time_bits() <= u64::from(u32::MAX) && self.reach(edges) != u32::MAX
     }
 
-    /// The distances of an entry, time first.
+    /// The distances of an entry, time first: the same steps for every form, so that none takes a branch.
     #[inline]
     pub fn distances(self, entry: Entry, low: u32) -> (u64, u64) {
-        let (time, edge) = (u64::from(entry.time), u64::from(entry.edge));
-        match self {
-            Self::Narrow => (time, edge),
-            Self::Wide => (
-                time << LOW_TIME_BITS | u64::from(low >> LOW_EDGE_BITS),
-                edge << LOW_EDGE_BITS | u64::from(low & ((1 << LOW_EDGE_BITS) - 1)),
-            ),
-        }
+        let (time_bits, edge_bits) = (self.low_time_bits(), self.low_edge_bits());
+        let low_edge = u64::from(low & ((1 << edge_bits) - 1));
+        let time = u64::from(entry.time) << time_bits | u64::from(low >> edge_bits);
+        (time, u64::from(entry.edge) << edge_bits | low_edge)
     }
 
     /// An entry and its low bits; `holds` is true for the distances.
     #[allow(clippy::cast_possible_truncation, reason = "the high bits are shifted out on purpose")]
     #[inline]
     pub fn pack(self, neighbor: u32, time: u64, edge: u64) -> (Entry, u32) {
-        match self {
-            Self::Narrow => (Entry { neighbor, time: time as u32, edge: edge as u32 }, 0),
-            Self::Wide => {
-                let (time_high, edge_high) = ((time >> LOW_TIME_BITS) as u32, (edge >> LOW_EDGE_BITS) as u32);
-                let low = (time as u32) << LOW_EDGE_BITS | (edge as u32 & ((1 << LOW_EDGE_BITS) - 1));
-                (Entry { neighbor, time: time_high, edge: edge_high }, low)
-            }
+        let (time_bits, edge_bits) = (self.low_time_bits(), self.low_edge_bits());
+        let low_time = (time & ((1 << time_bits) - 1)) as u32;
+        let low = low_time << edge_bits | (edge & ((1 << edge_bits) - 1)) as u32;
+        (Entry { neighbor, time: (time >> time_bits) as u32, edge: (edge >> edge_bits) as u32 }, low)
+    }
+}
+
+/// Low bits of entries where they are stored.
+#[derive(Clone, Copy)]
+pub(super) struct Lows<'a> {
+    halves: &'a [u16],
+    of_entry: usize,
+}
+
+impl<'a> Lows<'a> {
+    /// Those of narrow entries.
+    pub const NONE: Self = Self { halves: &[], of_entry: 0 };
+
+    /// Those of entries of `form`, one after another.
+    pub fn of(form: Form, halves: &'a [u16]) -> Self {
+        Self { halves, of_entry: form.halves() }
+    }
+
+    /// The low bits of entry `i`; narrow entries have none.
+    #[inline]
+    pub fn get(self, i: usize) -> u32 {
+        if self.of_entry == 0 { 0 } else { self.stored(i) }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn stored(self, i: usize) -> u32 {
+        match self.of_entry {
+            1 => u32::from(self.halves[i]),
+            _ => u32::from(self.halves[2 * i]) | u32::from(self.halves[2 * i + 1]) << 16,
+        }
+    }
+
+    /// Those of the entries `range`.
+    #[inline]
+    pub fn range(self, range: Range<usize>) -> Self {
+        Self { halves: &self.halves[range.start * self.of_entry..range.end * self.of_entry], ..self }
+    }
+
+    /// Whether they are those of narrow entries, or of none.
+    #[inline]
+    pub fn is_empty(self) -> bool {
+        self.halves.is_empty()
+    }
+
+    /// As they are stored.
+    pub fn halves(self) -> &'a [u16] {
+        self.halves
+    }
+
+    /// Writes the low bits of an entry into its halves.
+    #[allow(clippy::cast_possible_truncation, reason = "a half at a time")]
+    #[inline]
+    pub fn put(low: u32, halves: &mut [u16]) {
+        for (i, half) in halves.iter_mut().enumerate() {
+            *half = (low >> (16 * i)) as u16;
         }
     }
 }
@@ -158,34 +233,27 @@ impl Form {
 #[derive(Clone, Copy)]
 pub(super) struct Parts<'a> {
     pub entries: &'a [Entry],
-    /// Low bits, entry by entry; none of narrow ones.
-    pub lows: &'a [u32],
+    pub lows: Lows<'a>,
 }
 
 impl<'a> Parts<'a> {
-    /// `count` wide entries in the units of a slot.
-    pub fn wide(units: &'a [Entry], count: usize) -> Self {
-        let (entries, lows) = units.split_at(Form::Wide.capacity(units.len()));
-        Self { entries: &entries[..count], lows: &bytemuck::cast_slice(lows)[..count] }
+    /// `count` entries of `form` in the units of a slot.
+    pub fn of(form: Form, units: &'a [Entry], count: usize) -> Self {
+        let (entries, lows) = units.split_at(form.capacity(units.len()));
+        let halves = &bytemuck::cast_slice(lows)[..count * form.halves()];
+        Self { entries: &entries[..count], lows: Lows::of(form, halves) }
     }
 
-    /// The same, to write.
-    pub fn wide_mut(units: &mut [Entry], count: usize) -> (&mut [Entry], &mut [u32]) {
-        let (entries, lows) = units.split_at_mut(Form::Wide.capacity(units.len()));
-        (&mut entries[..count], &mut bytemuck::cast_slice_mut(lows)[..count])
+    /// The same, to write: entries, and the halves of their low bits.
+    pub fn of_mut(form: Form, units: &mut [Entry], count: usize) -> (&mut [Entry], &mut [u16]) {
+        let (entries, lows) = units.split_at_mut(form.capacity(units.len()));
+        (&mut entries[..count], &mut bytemuck::cast_slice_mut(lows)[..count * form.halves()])
     }
 
-    /// Entry `position` and where its low bits are, which are prefetched.
+    /// Entry `position`, and its low bits.
     #[inline]
-    pub fn at(self, position: usize) -> (&'a Entry, &'a u32) {
-        let low = match self.lows.get(position) {
-            Some(low) => {
-                prefetch(low);
-                low
-            }
-            None => &0,
-        };
-        (&self.entries[position], low)
+    pub fn at(self, position: usize) -> (&'a Entry, u32) {
+        (&self.entries[position], self.lows.get(position))
     }
 }
 
@@ -236,30 +304,40 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wide_entry_gives_back_every_distance_that_it_holds() {
-        let form = Form::Wide;
-        for time in [0, 1, (1 << 24) - 1, 1 << 24, 5_000_000_007, (1 << 56) - 1] {
-            for edge in [0, 1, 255, 256, 1 << 33, (1 << 40) - 512] {
-                assert!(form.holds(time, edge));
-                let (entry, low) = form.pack(7 | INCOMING, time, edge);
-                assert_eq!((entry.neighbor, form.distances(entry, low)), (7 | INCOMING, (time, edge)));
-                let reached = form.reached(form.reach(edge));
-                assert!(reached >= edge && reached < edge + 256);
+    fn an_entry_gives_back_every_distance_that_it_holds() {
+        let forms =
+            [(Form::Narrow, 32, 32), (Form::Medium, 40, 40), (Form::Long, 48, 32), (Form::Wide, 56, 40)];
+        for (form, time_bits, edge_bits) in forms {
+            let (most, most_edges) = ((1_u64 << time_bits) - 1, (1_u64 << edge_bits) - 512);
+            for time in [0, 1, 65_535, 65_536, (1 << 24) - 1, 1 << 24, 4_000_000_007, most / 3, most] {
+                for edge in [0, 1, 255, 256, 65_536, most_edges / 3, most_edges] {
+                    assert!(form.holds(time, edge), "{form:?} {time} {edge}");
+                    let (entry, low) = form.pack(7 | INCOMING, time, edge);
+                    assert_eq!((entry.neighbor, form.distances(entry, low)), (7 | INCOMING, (time, edge)));
+                    let mut halves = vec![0; form.halves()];
+                    Lows::put(low, &mut halves);
+                    assert_eq!(Lows::of(form, &halves).get(0), low);
+                    let reached = form.reached(form.reach(edge));
+                    assert!(reached >= edge && reached < edge + 256);
+                }
             }
+            assert!(!form.holds(most + 1, 0) && !form.holds(0, u64::MAX));
+            assert!(!form.holds(0, (1 << edge_bits) - 1));
         }
-        assert!(!form.holds(1 << 56, 0) && !form.holds(0, (1 << 40) - 256) && !form.holds(0, u64::MAX));
-        assert!(Form::Narrow.holds(u64::from(u32::MAX), u64::from(u32::MAX) - 1));
-        assert!(!Form::Narrow.holds(1 << 32, 0) && !Form::Narrow.holds(0, u64::from(u32::MAX)));
     }
 
     #[test]
     fn units_hold_the_entries_and_their_low_bits() {
-        for entries in 1..3_000 {
-            let units = Form::Wide.units(entries);
-            assert!(Form::Wide.capacity(units) >= entries && 3 * units <= 4 * entries + 2);
-            let mut slot = vec![Entry::default(); units];
-            let (high, low) = Parts::wide_mut(&mut slot, entries);
-            assert_eq!((high.len(), low.len()), (entries, entries));
+        for (form, sixths) in [(Form::Narrow, 6), (Form::Medium, 7), (Form::Long, 7), (Form::Wide, 8)] {
+            for entries in 1..3_000 {
+                let units = form.units(entries);
+                assert!(form.capacity(units) >= entries && 6 * units <= sixths * entries + 5);
+                let mut slot = vec![Entry::default(); units];
+                let (high, low) = Parts::of_mut(form, &mut slot, entries);
+                assert_eq!((high.len(), low.len()), (entries, entries * form.halves()));
+                let capacity = form.capacity(entries);
+                assert!(form.units(capacity) <= entries);
+            }
         }
     }
 }

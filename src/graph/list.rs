@@ -2,7 +2,7 @@
 //! A single block, the case for most nodes, is stored inline.
 //!
 //! Growth follows the degree: one block that grows through the size classes up to a page, then pages;
-//! a fresh page starts at a quarter of the degree so that a node just over one page does not hold a second,
+//! a fresh page starts at an eighth of the degree so that a node just over one page does not hold a second,
 //! empty one. Where distance in time or edge ids ends a block before it is full, the block keeps no room. A late record
 //! goes to its place in time, where the block grows; a full block is split for it. What the directory states of the
 //! blocks behind late records is brought up to date once per batch, so late records that come together, as when a
@@ -121,20 +121,20 @@ impl AdjacencyList {
         let mut rest = records;
         if let Some(tail) = self.blocks_mut().last_mut() {
             let mut count = tail.append(slab, rest, page, 0);
-            // Distance ended it.
-            if count < rest.len() && tail.room(page) > 0 {
-                if tail.widen(slab, rest[count], page) {
-                    let last = rest[..count].last().map_or(0, |record| record.edge);
-                    count += tail.append(slab, &rest[count..], page, last);
-                } else {
+            // Distance ends it.
+            while count < rest.len() && tail.room(page) > 0 {
+                if !tail.widen(slab, rest[count], page) {
                     tail.trim(slab);
+                    break;
                 }
+                let last = rest[..count].last().map_or(0, |record| record.edge);
+                count += tail.append(slab, &rest[count..], page, last);
             }
             rest = &rest[count..];
         }
         while !rest.is_empty() {
             let degree = self.degree();
-            let room = (degree as usize / 4).min(page);
+            let room = (degree as usize / 8).min(page);
             let (mut block, count) = TemporalBlock::begin(slab, rest, (page, page), room);
             block.before = degree;
             self.push(block, newest);

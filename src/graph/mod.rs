@@ -46,13 +46,12 @@ mod spill;
 mod store;
 mod view;
 
-pub use account::{GraphBytes, GraphStats};
+pub use account::{GraphBytes, GraphStats, GraphSummary};
 pub use candidates::{Candidates, Pick};
 pub use dictionary::{NODES_MAX, NodeDictionary};
 pub use gpu::{CudaGraph, CudaGraphError, CudaGraphOptions};
 pub use mirror::{GraphMirror, GraphPatch, MirrorError, MirrorOptions};
 pub use retain::{Keeping, Retention, RetentionBounds, RetentionClock};
-pub use saved::GraphSummary;
 pub use spill::{SpillError, SpillStats};
 pub use store::GraphStore;
 pub use view::{GraphReader, GraphView, Horizon, Neighbor, Past, Run};

@@ -11,7 +11,8 @@
 //!
 //! ```text
 //! start 8 | base edge 8 | node 4 | entries n 4 | reach 4 | form 1 | mixed 1 | 2 zeros
-//!   form 0, 1: n entries of 12 bytes, as in memory; form 1: n low bits of 4 bytes
+//!   form 0, 4, 5, 1 (narrow, medium, long, wide): n entries of 12 bytes, as in memory, then n low bits of 0, 2, 2 or
+//!   4 bytes
 //!   form 2, for what is taken from a block: n times of 8, n edges of 8, n neighbors of 4 bytes
 //!   form 3: no entries; the node has been without an edge since the time `start`
 //! ```
@@ -23,14 +24,15 @@ use std::io::{self, Error, ErrorKind};
 use bytemuck::{Pod, Zeroable};
 use hashbrown::HashSet;
 
+use super::account::GraphSummary;
 use super::block::{MIXED, TemporalBlock};
-use super::entry::{Entry, Form, Parts, Record};
+use super::entry::{Entry, Form, Lows, Parts, Record};
 use super::fault::{Entries, Fault};
 use super::list::{AdjacencyList, Key, encode};
 use super::slab::{EntrySource, Slab, class_of};
 use super::spill::SpillError;
 use super::store::{GraphStore, Shard, Summary};
-use crate::event::{ClockRules, EdgeId, EventTime, NodeId, StreamClock};
+use crate::event::{EdgeId, NodeId};
 
 /// Bytes of pieces that are written under one lock, about.
 const BUFFER_BYTES: usize = 512 << 10;
@@ -38,6 +40,8 @@ const BUFFER_BYTES: usize = 512 << 10;
 /// Chunks of entries that are read from disk under one lock.
 const LOADED_MAX: usize = 16;
 
+/// Forms of pieces that are a block.
+const BLOCKS: [(Form, u8); 4] = [(Form::Narrow, 0), (Form::Wide, 1), (Form::Medium, 4), (Form::Long, 5)];
 /// Forms of pieces that were taken from a block, and that note a node without an edge.
 const RECORDS: u8 = 2;
 const IDLE: u8 = 3;
@@ -54,27 +58,6 @@ struct Head {
     form: u8,
     mixed: u8,
     zeros: [u8; 2],
-}
-
-/// What a snapshot keeps of the store besides its entries.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct GraphSummary {
-    /// Every record below this position is in.
-    pub applied: EdgeId,
-    /// One past the highest node id of an edge.
-    pub nodes: u64,
-    /// Edges added and not deleted.
-    pub edges: u64,
-    /// Edges deleted.
-    pub deleted_edges: u64,
-    /// Edges that were older than one before them.
-    pub late_edges: u64,
-    /// Entries released because of their age.
-    pub expired_entries: u64,
-    /// Edges before this time may have been released.
-    pub released_before: EventTime,
-    /// The clock over all edges.
-    pub clock: StreamClock,
 }
 
 /// Where the writing of a shard goes on.
@@ -189,35 +172,6 @@ impl GraphStore {
     }
 }
 
-impl GraphSummary {
-    /// The summary as numbers.
-    #[must_use]
-    pub fn to_numbers(&self) -> Vec<i64> {
-        let counts = [self.applied.0, self.nodes, self.edges, self.deleted_edges, self.late_edges];
-        let mut numbers: Vec<i64> = counts.map(u64::cast_signed).to_vec();
-        numbers.extend([self.expired_entries.cast_signed(), self.released_before.0]);
-        numbers.extend(self.clock.to_numbers());
-        numbers
-    }
-
-    /// The summary with these numbers and, of its clock, these rules; `None` if they are none.
-    #[must_use]
-    pub fn from_numbers(numbers: &[i64], rules: ClockRules) -> Option<Self> {
-        let (counts, clock) = numbers.split_first_chunk::<7>()?;
-        let [applied, nodes, edges, deleted_edges, late_edges, expired_entries, released_before] = *counts;
-        Some(Self {
-            applied: EdgeId(applied.cast_unsigned()),
-            nodes: nodes.cast_unsigned(),
-            edges: edges.cast_unsigned(),
-            deleted_edges: deleted_edges.cast_unsigned(),
-            late_edges: late_edges.cast_unsigned(),
-            expired_entries: expired_entries.cast_unsigned(),
-            released_before: EventTime(released_before),
-            clock: StreamClock::from_numbers(clock)?.with_rules(rules),
-        })
-    }
-}
-
 impl Shard {
     /// Puts pieces into `out` until it is full, and returns where to go on.
     fn put_pieces(
@@ -269,7 +223,7 @@ fn put_block<'a>(block: &TemporalBlock, source: impl EntrySource<'a>, node: Node
     let Parts { entries, lows } = block.parts(source);
     out.extend_from_slice(bytemuck::bytes_of(&Head::of(block, node)));
     out.extend_from_slice(bytemuck::cast_slice(entries));
-    out.extend_from_slice(bytemuck::cast_slice(lows));
+    out.extend_from_slice(bytemuck::cast_slice(lows.halves()));
 }
 
 fn put_records(records: impl Iterator<Item = Record>, node: NodeId, out: &mut Vec<u8>) {
@@ -291,7 +245,8 @@ impl Head {
     fn of(block: &TemporalBlock, node: NodeId) -> Self {
         #[allow(clippy::cast_possible_truncation, reason = "a block has 2^15 entries at most")]
         let entries = block.len() as u32;
-        let (form, mixed) = (u8::from(block.form == Form::Wide), u8::from(block.class & MIXED != 0));
+        let form = BLOCKS.iter().find(|(form, _)| *form == block.form).map_or(RECORDS, |(_, code)| *code);
+        let mixed = u8::from(block.class & MIXED != 0);
         let TemporalBlock { start, base_edge, reach, .. } = *block;
         Self { start, base_edge, node: node.0, entries, reach, form, mixed, zeros: [0; 2] }
     }
@@ -309,11 +264,10 @@ impl<'a> Piece<'a> {
         let malformed = || Error::new(ErrorKind::InvalidData, "a piece of the graph is cut off or malformed");
         let (head, rest) = bytes.split_at_checked(size_of::<Head>()).ok_or_else(malformed)?;
         let head: Head = bytemuck::pod_read_unaligned(head);
-        let of_entry = match head.form {
-            0 => size_of::<Entry>(),
-            1 => size_of::<Entry>() + size_of::<u32>(),
-            RECORDS => 20,
-            IDLE => 0,
+        let of_entry = match (head.form, Self::form_of(&head)) {
+            (_, Some(form)) => size_of::<Entry>() + form.halves() * size_of::<u16>(),
+            (RECORDS, _) => 20,
+            (IDLE, _) => 0,
             _ => return Err(malformed()),
         };
         let least = u32::from(head.form != IDLE);
@@ -323,8 +277,9 @@ impl<'a> Piece<'a> {
         Ok((Self { head, body }, rest))
     }
 
-    fn form(&self) -> Form {
-        if self.head.form == 1 { Form::Wide } else { Form::Narrow }
+    /// The form of the block that a piece is.
+    fn form_of(head: &Head) -> Option<Form> {
+        BLOCKS.iter().find(|(_, code)| *code == head.form).map(|(form, _)| *form)
     }
 
     /// Appends the piece to the list of its node, in blocks of `page` units. No edge id exceeds `newest`.
@@ -336,8 +291,9 @@ impl<'a> Piece<'a> {
         gone: &HashSet<EdgeId>,
     ) {
         let count = self.head.entries as usize;
-        if self.head.form != RECORDS && gone.is_empty() && count <= self.form().capacity(page) {
-            let mut block = self.block(slab);
+        let form = Self::form_of(&self.head).filter(|form| gone.is_empty() && count <= form.capacity(page));
+        if let Some(form) = form {
+            let mut block = self.block(form, slab);
             block.before = list.degree();
             list.push(block, newest);
             return;
@@ -352,8 +308,8 @@ impl<'a> Piece<'a> {
 
     /// The block in a slab, as it was in memory.
     #[allow(clippy::cast_possible_truncation, reason = "a block has 2^15 entries at most")]
-    fn block(&self, slab: &mut Slab) -> TemporalBlock {
-        let (form, count) = (self.form(), self.head.entries as usize);
+    fn block(&self, form: Form, slab: &mut Slab) -> TemporalBlock {
+        let count = self.head.entries as usize;
         let class = class_of(form.units(count));
         let block = TemporalBlock {
             start: self.head.start,
@@ -374,7 +330,7 @@ impl<'a> Piece<'a> {
 
     fn records(&self) -> Vec<Record> {
         let count = self.head.entries as usize;
-        if self.head.form == RECORDS {
+        let Some(form) = Self::form_of(&self.head) else {
             let (times, rest) = self.body.split_at(8 * count);
             let (edges, nodes) = rest.split_at(8 * count);
             let times = times.as_chunks::<8>().0.iter().map(|bytes| i64::from_le_bytes(*bytes));
@@ -382,19 +338,20 @@ impl<'a> Piece<'a> {
             let nodes = nodes.as_chunks::<4>().0.iter().map(|bytes| u32::from_le_bytes(*bytes));
             let records = times.zip(edges).zip(nodes);
             return records.map(|((time, edge), packed)| Record { time, edge, packed }).collect();
-        }
+        };
         let (entries, lows) = self.body.split_at(size_of::<Entry>() * count);
-        let (start, base_edge, form) = (self.head.start, self.head.base_edge, self.form());
-        let lows = lows.as_chunks::<4>().0.iter().map(|bytes| u32::from_le_bytes(*bytes));
-        let lows = lows.chain(std::iter::repeat(0));
+        let (start, base_edge) = (self.head.start, self.head.base_edge);
+        let halves: Vec<u16> =
+            lows.as_chunks::<2>().0.iter().map(|bytes| u16::from_le_bytes(*bytes)).collect();
+        let lows = Lows::of(form, &halves);
         let entries =
             entries.as_chunks::<12>().0.iter().map(|bytes| bytemuck::pod_read_unaligned::<Entry>(bytes));
-        let record = |(entry, low): (Entry, u32)| {
-            let (time, edge) = form.distances(entry, low);
+        let record = |(i, entry): (usize, Entry)| {
+            let (time, edge) = form.distances(entry, lows.get(i));
             let time = start.wrapping_add(time.cast_signed());
             Record { time, edge: base_edge.wrapping_add(edge), packed: entry.neighbor }
         };
-        entries.zip(lows).map(record).collect()
+        entries.enumerate().map(record).collect()
     }
 }
 
@@ -403,7 +360,7 @@ mod tests {
     use super::*;
     use crate::device::disk::tests::faulty::{Fault as DiskFault, Faulty};
     use crate::device::rng;
-    use crate::event::{EdgeBatch, NodeKey, Op};
+    use crate::event::{ClockRules, EdgeBatch, EventTime, NodeKey, Op};
     use crate::graph::{GraphOptions, NodeDictionary};
 
     const NODES: u32 = 300;

@@ -3,7 +3,7 @@
 
 use std::hint::select_unpredictable;
 
-use super::block::{TemporalBlock, low};
+use super::block::TemporalBlock;
 use super::entry::{Entry, Form, Parts, Record, distance, partition};
 use super::slab::EntrySource;
 use crate::device::prefetch;
@@ -89,14 +89,14 @@ impl TemporalBlock {
     pub fn refined<'a>(&self, slab: impl EntrySource<'a>, rank: usize, time: i64) -> usize {
         match self.form {
             Form::Narrow => rank,
-            Form::Wide => self.refined_wide(slab, rank, time),
+            _ => self.refined_by_low_bits(slab, rank, time),
         }
     }
 
     #[cold]
-    fn refined_wide<'a>(&self, slab: impl EntrySource<'a>, rank: usize, time: i64) -> usize {
+    fn refined_by_low_bits<'a>(&self, slab: impl EntrySource<'a>, rank: usize, time: i64) -> usize {
         let Parts { entries, lows } = self.parts(slab);
-        let is_earlier = |i: usize| self.unpack(entries[rank + i], lows[rank + i]).time < time;
+        let is_earlier = |i: usize| self.unpack(entries[rank + i], lows.get(rank + i)).time < time;
         rank + partition(entries.len() - rank, is_earlier)
     }
 
@@ -109,6 +109,6 @@ impl TemporalBlock {
     /// Number of entries before the first that is not below `record`.
     pub fn rank_of<'a>(&self, slab: impl EntrySource<'a>, record: Record) -> usize {
         let Parts { entries, lows } = self.parts(slab);
-        partition(entries.len(), |i| self.unpack(entries[i], low(lows, i)).key() < record.key())
+        partition(entries.len(), |i| self.unpack(entries[i], lows.get(i)).key() < record.key())
     }
 }

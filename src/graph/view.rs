@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use parking_lot::RwLockReadGuard;
 
-use super::block::{TemporalBlock, low};
+use super::block::TemporalBlock;
 use super::candidates::Candidates;
 use super::entry::{Parts, Record};
 use super::fault::{Entries, Fault};
@@ -350,7 +350,7 @@ impl<'a> Run<'a> {
     pub(super) fn records(&self) -> impl ExactSizeIterator<Item = Record> {
         let Parts { entries, lows } = self.parts;
         let records =
-            entries.iter().enumerate().map(move |(i, &entry)| self.block.unpack(entry, low(lows, i)));
+            entries.iter().enumerate().map(move |(i, &entry)| self.block.unpack(entry, lows.get(i)));
         records.rev()
     }
 }

@@ -70,9 +70,10 @@ fn a_graph_costs_the_same_memory_in_seconds_and_in_nanoseconds() {
         for unit in COSTS {
             let bytes = bytes_per_edge(unit, edges, shape);
             println!("{name}: {seconds:.1} bytes per edge, {unit:?} {bytes:.1}: {:.3}", bytes / seconds);
-            // An entry has 16 bytes in place of 12; and a page of a node may just have been begun, with room for a
-            // quarter of what it has.
-            assert!(bytes <= 1.5 * seconds, "{name}: {seconds} bytes per edge, {unit:?} {bytes}");
+            // An entry has 14 bytes in place of 12, or 16 where both are far apart; and a page of a node may just have
+            // been begun, with room for an eighth of what it has.
+            let most = if unit.time > 1 && unit.edges > 1 { 1.5 } else { 1.3 };
+            assert!(bytes <= most * seconds, "{name}: {seconds} bytes per edge, {unit:?} {bytes}");
         }
     }
 }

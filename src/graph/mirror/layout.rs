@@ -11,10 +11,7 @@ const WIDE: u16 = 1 << 14;
 /// Units of 12 bytes that a block of `form` has for each entry: the low bits of a wide one have their own, so that an
 /// upload that adds entries to a block never writes to a unit that others need.
 fn units_per_entry(form: Form) -> usize {
-    match form {
-        Form::Narrow => 1,
-        Form::Wide => 2,
-    }
+    if form == Form::Narrow { 1 } else { 2 }
 }
 
 /// Entries of `form` that fit into `units`.
