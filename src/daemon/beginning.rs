@@ -7,6 +7,7 @@ use super::Store;
 use crate::config::{Config, StartPolicy};
 use crate::device::Device;
 use crate::event::EdgeId;
+use crate::learner::checkpoint::CheckpointHead;
 use crate::learner::{Gate, Learned, StreamState};
 use crate::train::Trainer;
 
@@ -52,4 +53,22 @@ pub(super) fn learned(config: &Config, store: &Store, device: &Device) -> Result
     let unknown = || StreamState::new(&store.index.stores, config.learner.pairs_max);
     let stream = (first > EdgeId(0)).then(unknown);
     Ok(Learned { trainer, gate, stream, position: end })
+}
+
+/// When learning began, from the checkpoint or now. A time in the future comes from a wrong clock and is ignored.
+pub(super) fn began(checkpoint: Option<CheckpointHead>, now_unix_ms: i64) -> i64 {
+    checkpoint.map_or(now_unix_ms, |head| head.began_unix_ms.min(now_unix_ms))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn learning_begins_with_its_first_checkpoint_and_never_in_the_future() {
+        let head = |began_unix_ms| Some(CheckpointHead { began_unix_ms, ..CheckpointHead::default() });
+        assert_eq!(began(None, 100), 100);
+        assert_eq!(began(head(40), 100), 40);
+        assert_eq!(began(head(i64::MAX), 100), 100);
+    }
 }

@@ -58,6 +58,7 @@ pub use store::{Store, fixed_settings};
 
 use self::checkpoint_keeping::Keeping;
 use self::reload::{ReadSettings, Reloading};
+use self::snapshot_files::DamagedSnapshot;
 use self::snapshot_settings::SharedSnapshotSettings;
 use self::snapshots::SnapshotRequests;
 use self::supervise::Supervisor;
@@ -68,7 +69,7 @@ use crate::catalog::Catalog;
 use crate::config::{Config, Setting, StartPolicy};
 use crate::device::Device;
 use crate::event::EdgeId;
-use crate::learner::checkpoint::{Checkpoint, CheckpointHead};
+use crate::learner::checkpoint::Checkpoint;
 use crate::learner::{Around, Learned, Learner, LearnerOptions, LearnerStatus, Recorders, Shared};
 use crate::metrics::{Metrics, set_count};
 use crate::serving::{NodeStates, Progress, QueryEngine};
@@ -121,6 +122,17 @@ impl Daemon {
         generated: Option<GeneratedOptions>,
         interrupt: &AtomicBool,
     ) -> Result<Self> {
+        loop {
+            match Self::attempt(config, generated, interrupt) {
+                Err(error) if error.is::<DamagedSnapshot>() => {
+                    tracing::warn!("the start begins again, with an older snapshot or the log");
+                }
+                started => return started,
+            }
+        }
+    }
+
+    fn attempt(config: &Config, generated: Option<GeneratedOptions>, interrupt: &AtomicBool) -> Result<Self> {
         let placement = DeviceSelection::of(config, Some(config.data.dir.join(&config.device.kernel_dir)));
         let mut store = Store::open(config)?;
         let parts = Parts::new(config, &store);
@@ -135,7 +147,7 @@ impl Daemon {
         let http = http::Server::start(config, &parts, &sources, &status, &placement.reason)?;
 
         let found = store.checkpoints.newest(&store.log.readers())?;
-        let began_unix_ms = began(found.as_ref().map(|found| found.file.head), unix_ms());
+        let began_unix_ms = beginning::began(found.as_ref().map(|found| found.file.head), unix_ms());
         let mut learned = open_learned(config, &store, found, &placement.device)?;
         let keeping = learned.keeping(&store.index.stores.graph);
         let snapshot = store.rebuild(keeping, &starting)?;
@@ -375,11 +387,6 @@ fn restore(
     Learned::load(found.file.head.position, options, device, around, &mut found.payload)
 }
 
-/// When learning began, from the checkpoint or now. A time in the future comes from a wrong clock and is ignored.
-fn began(checkpoint: Option<CheckpointHead>, now_unix_ms: i64) -> i64 {
-    checkpoint.map_or(now_unix_ms, |head| head.began_unix_ms.min(now_unix_ms))
-}
-
 /// Milliseconds since the Unix epoch.
 fn unix_ms() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -389,17 +396,4 @@ fn unix_ms() -> i64 {
 fn spawn<T: Send + 'static>(name: &str, run: impl FnOnce() -> T + Send + 'static) -> Result<JoinHandle<T>> {
     let thread = std::thread::Builder::new().name(name.to_owned());
     thread.spawn(run).with_context(|| format!("cannot start the thread {name}"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn learning_begins_with_its_first_checkpoint_and_never_in_the_future() {
-        let head = |began_unix_ms| Some(CheckpointHead { began_unix_ms, ..CheckpointHead::default() });
-        assert_eq!(began(None, 100), 100);
-        assert_eq!(began(head(40), 100), 40);
-        assert_eq!(began(head(i64::MAX), 100), 100);
-    }
 }

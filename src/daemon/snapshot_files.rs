@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result, ensure};
+use thiserror::Error;
 
+use crate::appender::Index;
 use crate::appender::snapshot::{self, SnapshotHead, UNFINISHED_SUFFIX};
 use crate::config::Config;
 use crate::event::{ClockRules, EdgeId};
@@ -35,9 +37,28 @@ pub(super) fn remove(folder: &Path) {
     }
 }
 
-/// The newest intact snapshot in `dir` that a start can use: it is of this log and of these settings, and nothing was
-/// released before it was written that is not released for a learner that keeps `kept`. Others are named in the log;
-/// damaged ones, those of another log, and unfinished ones are removed.
+/// A snapshot turned out to be damaged while it was loaded. It is removed, and the index of no use.
+#[derive(Debug, Error)]
+#[error("a damaged snapshot was removed: start again")]
+pub(super) struct DamagedSnapshot;
+
+/// Loads `snapshot` into an empty index.
+///
+/// # Errors
+/// [`DamagedSnapshot`], or it cannot be loaded with these settings, or cannot be removed.
+pub(super) fn load(snapshot: &SnapshotHead, index: &mut Index) -> Result<()> {
+    let Err(error) = snapshot.load(index) else { return Ok(()) };
+    if error.is_of_the_file() && std::fs::remove_dir_all(snapshot.path()).is_ok() {
+        tracing::error!(%error, "the snapshot is skipped and removed");
+        return Err(DamagedSnapshot.into());
+    }
+    Err(error).context("remove the snapshot to start from an older one")
+}
+
+/// The newest snapshot in `dir` that a start can use: it is of this log and of these settings, and nothing was released
+/// before it was written that is not released for a learner that keeps `kept`. Only its description is read and known
+/// to be intact. Others are named in the log; those whose description is damaged, those of another log, and unfinished
+/// ones are removed.
 ///
 /// # Errors
 /// When the folder cannot be read.
@@ -68,9 +89,6 @@ pub(super) fn newest(
             remove(&path);
         } else if let Some(why) = misfit(&head, rules, (stores, log.first() == EdgeId(0)), kept) {
             unusable(why);
-        } else if let Err(error) = head.verify() {
-            tracing::error!(%error, "the snapshot is skipped and removed");
-            remove(&path);
         } else {
             return Ok(Some(head));
         }

@@ -77,7 +77,7 @@ impl Store {
         Positions::of_log(capture, &mut reader).context("the event log cannot be read")
     }
 
-    /// The newest intact snapshot, whatever was released before it was written.
+    /// The newest snapshot, whatever was released before it was written.
     pub(super) fn newest_snapshot(&self) -> Result<Option<SnapshotHead>> {
         let all = RetentionBounds { since: EventTime::MAX, first: EdgeId(u64::MAX), end: EdgeId(0) };
         snapshot_files::newest(&self.snapshots, &self.log.readers(), &self.index.stores, all)
@@ -87,7 +87,8 @@ impl Store {
     /// position of that snapshot, 0 without one.
     ///
     /// # Errors
-    /// When the log cannot be read or is damaged, or the start is interrupted.
+    /// When the log cannot be read or is damaged, the start is interrupted, or the snapshot is damaged: it is removed
+    /// then, and the index of no use.
     pub fn rebuild(&mut self, keeping: Keeping, starting: &Starting<'_>) -> Result<EdgeId> {
         let end = self.log.durable_end();
         let started = Instant::now();
@@ -105,7 +106,7 @@ impl Store {
             keeping => keeping,
         };
         if let Some(snapshot) = &snapshot {
-            snapshot.load(&mut self.index).context("remove the snapshot to start from an older one")?;
+            snapshot_files::load(snapshot, &mut self.index)?;
             let position = snapshot.capture.position().0;
             tracing::info!(position, seconds = seconds(), "the snapshot is loaded");
         }

@@ -66,7 +66,10 @@ impl<'a> Parts<'a> {
 /// The file cannot be read, a byte of it is not as it was written, or what `take` returns.
 pub(super) fn for_each_part(path: &Path, mut take: impl FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
     let damaged = |what: &str| Error::new(ErrorKind::InvalidData, what.to_owned());
-    let mut file = BufReader::with_capacity(BUFFER_BYTES, File::open(path)?);
+    let file = File::open(path)?;
+    let length_of_file = file.metadata()?.len();
+    // Parts are longer than the buffer, and most of each is read past it, into `part`.
+    let mut file = BufReader::new(file);
     let mut magic = [0; MAGIC.len()];
     file.read_exact(&mut magic)?;
     if &magic != MAGIC {
@@ -81,10 +84,11 @@ pub(super) fn for_each_part(path: &Path, mut take: impl FnMut(&[u8]) -> io::Resu
             break;
         }
         file.read_exact(&mut crc)?;
-        part.clear();
-        // Grows with the bytes that are there, whatever the length says.
-        (&mut file).take(length.into()).read_to_end(&mut part)?;
-        if part.len() != length as usize || crc32c::crc32c(&part) != u32::from_le_bytes(crc) {
+        // No more memory than there are bytes, whatever the length says.
+        let is_there = u64::from(length) <= length_of_file;
+        part.resize(if is_there { length as usize } else { 0 }, 0);
+        file.read_exact(&mut part)?;
+        if !is_there || crc32c::crc32c(&part) != u32::from_le_bytes(crc) {
             return Err(damaged(&format!("part {parts} is damaged")));
         }
         take(&part)?;

@@ -60,6 +60,16 @@ pub enum SnapshotError {
 }
 
 impl SnapshotError {
+    /// Whether a file cannot be read or is damaged, so that another snapshot may be of use. If not, what was read does
+    /// not fit into this index.
+    #[must_use]
+    pub fn is_of_the_file(&self) -> bool {
+        match self {
+            Self::Damaged { .. } => true,
+            Self::Io { source, .. } => source.get_ref().is_none(),
+        }
+    }
+
     fn of(path: &Path, source: io::Error) -> Self {
         let path = path.to_owned();
         match source.kind() {
@@ -308,7 +318,7 @@ impl SnapshotHead {
         others.into_iter().chain((0..self.shards).map(|shard| format!("graph-{shard:05}"))).collect()
     }
 
-    /// Reads every file through, so that a damaged snapshot is found before anything of it is used.
+    /// Reads every file through, so that a damaged snapshot is found before something relies on it.
     ///
     /// # Errors
     /// A file cannot be read or is damaged.
@@ -331,7 +341,8 @@ impl SnapshotHead {
         })
     }
 
-    /// Loads the snapshot into an empty index, all its files at a time.
+    /// Loads the snapshot into an empty index, all its files at a time. A part of a file is used when it is known to be
+    /// whole.
     ///
     /// # Errors
     /// A file cannot be read or is damaged, or does not fit the settings. The index is useless then.
