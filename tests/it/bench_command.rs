@@ -209,10 +209,25 @@ fn serving_is_timed_beside_events_of_the_demo_and_of_a_file() {
 fn a_start_is_timed_on_a_log_that_was_learned_to_its_end() {
     let folder = tempfile::tempdir().unwrap();
     events(folder.path());
-    let args =
-        ["start", "--events", "events.csv", "--repeat", "3", "--runs", "2", "--data", ".", "--json", "-"];
+    let args = [
+        "start",
+        "--events",
+        "events.csv",
+        "--repeat",
+        "3",
+        "--runs",
+        "2",
+        "--cold",
+        "--data",
+        ".",
+        "--json",
+        "-",
+    ];
     let figures = figures(folder.path(), &args);
     assert_eq!((&figures["bench"], &figures["events"]), (&"start".into(), &9_000.into()));
+    for rate in ["sequential_bytes_per_second", "loaded_bytes_per_second"] {
+        assert!(figures["disk"][rate].as_f64().is_some_and(|rate| rate > 0.0), "{figures}");
+    }
     assert_eq!(figures["nodes"], 62, "squares leave 12 remainders by 30");
     let median = |key: &str| figures[key]["median"].as_f64().unwrap();
     assert!(median("ready_seconds") > 0.0 && median("open_seconds") > 0.0 && median("rebuild_seconds") > 0.0);

@@ -9,8 +9,11 @@
 //! rebuild    the graph, names and positions from the newest snapshot, if there is one, and the log behind it
 //! ready      all of a start, up to the first request: both of the above, the checkpoint, HTTP
 //! ```
-//! Files are in the page cache, as after a restart of the daemon alone.
+//! Files are in the page cache, as after a restart of the daemon alone; with `--cold` they are not, as after one of the
+//! machine. Then the snapshot's files are also read alone, one after another, which is the rate to compare with.
 
+use std::fs::File;
+use std::io::Read;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
@@ -19,6 +22,7 @@ use std::time::Duration;
 use anyhow::{Context, bail, ensure};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
+use rustix::fs::{Advice, fadvise};
 use serde::Serialize;
 
 use super::folder::Folder;
@@ -53,6 +57,9 @@ pub(super) struct StartArgs {
     /// Start from the log alone
     #[arg(long)]
     no_snapshot: bool,
+    /// Read the files from the disk, as after a restart of the machine, not from the kernel's cache
+    #[arg(long)]
+    cold: bool,
     /// Folder for the log that is written; a temporary folder if not given
     #[arg(long, value_name = "DIR")]
     data: Option<std::path::PathBuf>,
@@ -75,6 +82,15 @@ struct Figures {
     rebuild_seconds: Spread,
     ready_seconds: Spread,
     events_per_second: f64,
+    /// With `--cold`: how fast the snapshot's files are read alone, and loaded into the graph with the log behind them.
+    disk: Option<Disk>,
+}
+
+/// Bytes per second.
+#[derive(Serialize)]
+struct Disk {
+    sequential_bytes_per_second: f64,
+    loaded_bytes_per_second: f64,
 }
 
 impl Figures {
@@ -93,6 +109,14 @@ impl Figures {
             self.open_seconds.median,
             self.rebuild_seconds.median,
         ));
+        if let Some(disk) = &self.disk {
+            output::print_status(&format!(
+                "from the disk, which reads {:.0} MB/s: {:.0} MB/s of snapshot and log, {:.0} %",
+                disk.sequential_bytes_per_second / 1e6,
+                disk.loaded_bytes_per_second / 1e6,
+                100.0 * disk.loaded_bytes_per_second / disk.sequential_bytes_per_second,
+            ));
+        }
     }
 }
 
@@ -119,10 +143,14 @@ pub(super) fn run(args: &StartArgs) -> anyhow::Result<()> {
     let segment_bytes = config.log.segment_bytes;
     write(&source, folder.path(), segment_bytes, 0..learned)?;
     learn(args, folder.path(), learned)?;
+    let log = folder.path().join("log");
+    let before = folder_bytes(&log)?;
     write(&source, folder.path(), segment_bytes, learned..source.events())?;
+    let tail_bytes = if args.no_snapshot { folder_bytes(&log)? } else { folder_bytes(&log)? - before };
 
     let (mut open, mut rebuild, mut ready, mut resident) = (Vec::new(), Vec::new(), Vec::new(), 0);
     for run in 0..args.common.runs {
+        args.settle(folder.path())?;
         let (spent, store) = seconds(|| Store::open(&config));
         open.push(spent);
         let mut store = store?;
@@ -132,6 +160,7 @@ pub(super) fn run(args: &StartArgs) -> anyhow::Result<()> {
         rebuilt?;
         rebuild.push(spent);
         drop(store);
+        args.settle(folder.path())?;
         let (spent, daemon) = seconds(|| Daemon::start(&config, None, &AtomicBool::new(false)));
         let daemon = daemon?;
         ready.push(spent);
@@ -142,29 +171,40 @@ pub(super) fn run(args: &StartArgs) -> anyhow::Result<()> {
         ensure!(applied >= learned as u64, "the daemon continued at {applied} instead of {learned}");
         daemon.stop()?;
     }
-    let ready = Spread::of(ready);
+    let (ready, rebuild) = (Spread::of(ready), Spread::of(rebuild));
+    let snapshot = snapshot_of(folder.path(), learned);
+    let snapshot_bytes = if args.no_snapshot { 0 } else { folder_bytes(&snapshot)? };
+    let disk = match args.cold {
+        true => Some(Disk {
+            sequential_bytes_per_second: sequential_rate(folder.path())?,
+            loaded_bytes_per_second: (snapshot_bytes + tail_bytes) as f64 / rebuild.median,
+        }),
+        false => None,
+    };
     let figures = Figures {
         events: source.events(),
         nodes: stream.nodes(),
         repeat: args.repeat,
         tail_events: source.events() - learned,
         log_bytes: folder_bytes(&folder.path().join("log"))?,
-        snapshot_bytes: if args.no_snapshot {
-            0
-        } else {
-            folder_bytes(&snapshot_of(folder.path(), learned))?
-        },
+        snapshot_bytes,
         resident_bytes: resident,
         open_seconds: Spread::of(open),
-        rebuild_seconds: Spread::of(rebuild),
+        rebuild_seconds: rebuild,
         ready_seconds: ready,
         events_per_second: source.events() as f64 / ready.median,
+        disk,
     };
     figures.print();
     deliver(args.common.json.as_deref(), "start", rayon::current_num_threads(), figures)
 }
 
 impl StartArgs {
+    /// What is to come before each part that is timed.
+    fn settle(&self, data: &Path) -> anyhow::Result<()> {
+        if self.cold { forget(data) } else { Ok(()) }
+    }
+
     /// The daemon's settings, with `more` before those of the command line.
     fn config(&self, data: &Path, more: &[&str]) -> anyhow::Result<Config> {
         let more = ["stream.edge_feature_dimension=0"].iter().chain(more).map(|pair| (*pair).to_owned());
@@ -234,6 +274,54 @@ fn learn(args: &StartArgs, data: &Path, events: usize) -> anyhow::Result<()> {
     }
     bar.finish_and_clear();
     daemon.stop()
+}
+
+/// The files below `folder`.
+fn files_below(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(folder)? {
+        let (path, kind) = entry.and_then(|entry| Ok((entry.path(), entry.file_type()?)))?;
+        match kind.is_dir() {
+            true => files.extend(files_below(&path)?),
+            false => files.push(path),
+        }
+    }
+    Ok(files)
+}
+
+/// Takes the files below `data` out of the kernel's cache.
+fn forget(data: &Path) -> anyhow::Result<()> {
+    for path in files_below(data)? {
+        let file = File::open(&path)?;
+        file.sync_all()?;
+        fadvise(&file, 0, None, Advice::DontNeed).with_context(|| path.display().to_string())?;
+    }
+    Ok(())
+}
+
+/// Bytes per second of reading the snapshots below `data`, or the log where there is none, one file after another.
+fn sequential_rate(data: &Path) -> anyhow::Result<f64> {
+    forget(data)?;
+    let mut files = files_below(&data.join("snapshots"))?;
+    if files.is_empty() {
+        files = files_below(&data.join("log"))?;
+    }
+    let mut buffer = vec![0; 1 << 20];
+    let (spent, bytes) = seconds(|| -> anyhow::Result<usize> {
+        let mut bytes = 0;
+        for path in files {
+            let mut file = File::open(path)?;
+            fadvise(&file, 0, None, Advice::Sequential)?;
+            loop {
+                match file.read(&mut buffer)? {
+                    0 => break,
+                    read => bytes += read,
+                }
+            }
+        }
+        Ok(bytes)
+    });
+    Ok(bytes? as f64 / spent)
 }
 
 /// Bytes of the files in `folder`.
