@@ -232,6 +232,8 @@ group! {
         "GPU memory in bytes; kind is used, peak or budget; absent without a GPU.";
     row_cache_rows: IntCounterVec ["result"] = "device_row_cache_rows_total"
         "Edge rows read by training on a GPU; result is hit, miss (copied and cached) or bypassed (copied only).";
+    samples: IntCounterVec ["place"] = "device_samples_total"
+        "Samples of neighbors that a GPU was to draw for training; place is gpu, or cpu where it could not.";
 }
 
 group! {

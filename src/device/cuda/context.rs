@@ -1,8 +1,8 @@
-//! [`Cuda`]: one GPU, opened, with what everything on it shares: two streams, the budget of its memory, the kernels
+//! [`Cuda`]: one GPU, opened, with what everything on it shares: three streams, the budget of its memory, the kernels
 //! built for it.
 //!
-//! Two streams are enough for one loop: `compute`, and `transfer` at the lowest priority, so that moving rows fills
-//! what computing leaves. The context is the GPU's primary one, which other libraries in this process would share.
+//! Three streams are enough for one loop: `compute`, and `transfer` and `sampling` at the lowest priority, so that moving
+//! rows and sampling the next batch fill what computing leaves. The context is the GPU's primary one, which other libraries in this process would share.
 
 #![allow(unsafe_code)]
 
@@ -67,6 +67,7 @@ pub struct Cuda {
     gpu: Gpu,
     compute: Stream,
     transfer: Stream,
+    sampling: Stream,
     budget: Arc<Budget>,
     kernels: Kernels,
 }
@@ -117,6 +118,7 @@ impl Cuda {
         let gpu = Gpu::of(&context, ordinal)?;
         let compute = Stream::new(&context, "compute", Priority::Normal)?;
         let transfer = Stream::new(&context, "transfer", Priority::Least)?;
+        let sampling = Stream::new(&context, "sampling", Priority::Least)?;
         let cache = options.kernel_dir.as_deref().map(CubinCache::new);
         let texts =
             options.kernel_sources.as_deref().map_or_else(|| Ok(Texts::default()), Texts::of_folder)?;
@@ -124,7 +126,7 @@ impl Cuda {
         let kernels = Kernels::load(&context, &target, &texts, cache.as_ref())?;
         let budget = Budget::of_gpu(&context, &gpu, options.memory_bytes_max)?;
         let driver = Driver::Nvidia(context);
-        Ok(Arc::new(Self { driver, gpu, compute, transfer, budget, kernels }))
+        Ok(Arc::new(Self { driver, gpu, compute, transfer, sampling, budget, kernels }))
     }
 
     /// A GPU that `simulator` simulates, with memory for `memory_bytes_max` bytes. It has few multiprocessors, so that
@@ -134,6 +136,7 @@ impl Cuda {
         Arc::new(Self {
             compute: Stream::simulated(simulator.clone(), "compute", 0),
             transfer: Stream::simulated(simulator.clone(), "transfer", 1),
+            sampling: Stream::simulated(simulator.clone(), "sampling", 2),
             driver: Driver::Simulated(simulator),
             gpu: Gpu {
                 ordinal: 0,
@@ -165,6 +168,12 @@ impl Cuda {
     #[must_use]
     pub fn transfer(&self) -> &Stream {
         &self.transfer
+    }
+
+    /// Where the graph follows the stream and is sampled, beside a step.
+    #[must_use]
+    pub fn sampling(&self) -> &Stream {
+        &self.sampling
     }
 
     /// Memory of the GPU that is in use.

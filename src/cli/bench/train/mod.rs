@@ -21,7 +21,7 @@ use self::figures::{Epoch, Figures, Parts, Verified, print_summary};
 use self::served::Served;
 use self::world::{Columns, Limits, build, is_generated};
 use super::{Spread, deliver, per_second};
-use crate::cli::device::{DeviceArgs, GPU_ROW_BYTES, GpuFacts, GpuUse};
+use crate::cli::device::{DeviceArgs, GpuFacts, GpuUse};
 use crate::cli::eval::{ModelName, name_of};
 use crate::cli::{machine, output};
 use crate::config::SpillEngine;
@@ -187,8 +187,11 @@ fn measure(args: &TrainArgs, (device, gpu): (Device, Option<GpuFacts>)) -> anyho
     };
     let (graph, rows) = build(&columns, dimension, limits)?;
     let no_rows = FeatureStore::new(0);
-    let world = World { view: graph.view(), edge_features: &rows, node_features: &no_rows };
     let mut trainer = trainer(args, model, &device)?;
+    let sampler = trainer.device_sampler();
+    sampler.iter().for_each(|sampler| sampler.open(&graph));
+    let (view, sampler) = (graph.view(), sampler.as_ref());
+    let world = World { view, edge_features: &rows, node_features: &no_rows, sampler };
     let (mut lookahead, mut served) = around(args, &model)?;
     let mut digests = Digests::default();
     let mut destinations = DestinationPool::new();
@@ -215,7 +218,7 @@ fn measure(args: &TrainArgs, (device, gpu): (Device, Option<GpuFacts>)) -> anyho
         model: name_of(args.model),
         device: args.compute.device.to_string(),
         gpu,
-        gpu_use: GpuUse::of(&trainer),
+        gpu_use: GpuUse::of(&trainer, sampler),
         embedding_dimension: model.needs().embedding_dim,
         events: columns.len(),
         nodes: columns.nodes,
@@ -243,7 +246,7 @@ fn trainer(args: &TrainArgs, model: ModelOptions, device: &Device) -> anyhow::Re
     let (gradient_delay_batches, seed) = (args.gradient_delay_batches, args.seed);
     let options = TrainerOptions { model, gradient_delay_batches, seed, ..TrainerOptions::default() };
     let mut trainer = Trainer::new(options, device)?;
-    trainer.cache_rows(GPU_ROW_BYTES);
+    args.compute.prepare(&mut trainer);
     if let (Device::Cuda(work), true) = (device, args.no_graph) {
         work.ask_directly();
     }
