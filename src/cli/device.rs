@@ -8,7 +8,7 @@ use clap::Args;
 use serde::Serialize;
 
 use super::output;
-use crate::device::cuda::{Cuda, CudaOptions, CudaWork};
+use crate::device::cuda::{BusBytes, Cuda, CudaOptions, CudaWork};
 use crate::device::{Device, DeviceSpec};
 use crate::sampler::{DeviceSampler, DeviceSamplerOptions};
 use crate::train::Trainer;
@@ -79,13 +79,25 @@ pub struct GpuUse {
     /// Samples that were drawn on the GPU, and on the CPU.
     samples_on_gpu: u64,
     samples_on_cpu: u64,
+    /// Bytes over the bus for each event: copied to the GPU, copied to the host, and uploads to the graph that are read
+    /// in the host's memory.
+    bus_bytes_to_gpu_per_event: f64,
+    bus_bytes_to_host_per_event: f64,
+    bus_bytes_read_in_place_per_event: f64,
 }
 
 impl GpuUse {
-    /// Of a trainer and what sampled for it; none of one on the CPU.
-    pub fn of(trainer: &Trainer, sampler: Option<&DeviceSampler>) -> Option<Self> {
+    /// Of a trainer and what sampled for it, over so many events since the bus had moved so many bytes; none of one on
+    /// the CPU.
+    pub fn of(
+        trainer: &Trainer,
+        sampler: Option<&DeviceSampler>,
+        (before, events): (BusBytes, usize),
+    ) -> Option<Self> {
         let Device::Cuda(work) = trainer.device() else { return None };
         let (steps, rows) = (work.recorded(), trainer.cached_rows().unwrap_or_default());
+        let bus = work.cuda().bus();
+        let per_event = |end: u64, begin: u64| (end - begin) as f64 / events.max(1) as f64;
         let samples = sampler.map(DeviceSampler::counts).unwrap_or_default();
         Some(Self {
             graph_steps: steps.launched,
@@ -99,6 +111,9 @@ impl GpuUse {
             edge_rows_bypassed: rows.bypassed,
             samples_on_gpu: samples.on_device,
             samples_on_cpu: samples.on_cpu,
+            bus_bytes_to_gpu_per_event: per_event(bus.to_gpu, before.to_gpu),
+            bus_bytes_to_host_per_event: per_event(bus.to_host, before.to_host),
+            bus_bytes_read_in_place_per_event: per_event(bus.read_in_place, before.read_in_place),
         })
     }
 }

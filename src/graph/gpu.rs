@@ -117,10 +117,10 @@ impl CudaGraph {
         lengths.bytes() + ((lengths.pages * size_of::<Entry>() as u64) << self.mirror.page_log2())
     }
 
-    /// Bytes of the host's memory beside pages.
+    /// Bytes of the host's memory: of pages, and of what the mirror keeps.
     #[must_use]
     pub fn host_bytes(&self) -> usize {
-        self.mirror.bytes()
+        self.mirror.bytes() + ((self.tables.pages().1 * size_of::<Entry>()) << self.mirror.page_log2())
     }
 
     /// `view`, as the GPU sees it.

@@ -359,6 +359,7 @@ impl Learner {
             edgebank: self.bank.bytes() as u64,
             destinations: self.pool.bytes() as u64,
             node_rows: self.node_rows.bytes(),
+            graph_copy: self.sampler.as_ref().map_or(0, DeviceSampler::host_bytes),
         }
     }
 }

@@ -125,7 +125,8 @@ impl DeviceSampler {
         let bytes = |most: u64| usize::try_from(most).unwrap_or(usize::MAX);
         let gpu_bytes_max = bytes(self.options.gpu_bytes_max).min(free / 2);
         let host_bytes_max = bytes(self.options.host_bytes_max);
-        let (form, table_bytes_max) = (MirrorOptions::default(), gpu_bytes_max);
+        // Of the tables the host has a copy, which is no part of any budget of its own.
+        let (form, table_bytes_max) = (MirrorOptions::default(), gpu_bytes_max / 4);
         let options = CudaGraphOptions { form, gpu_bytes_max, host_bytes_max, table_bytes_max };
         let graph = CudaGraph::copy(&self.cuda, store, options)?;
         Ok(Copied { graph, layers: CudaLayers::new(&self.cuda) })
@@ -162,6 +163,15 @@ impl DeviceSampler {
         let counter = if drawn { &self.on_device } else { &self.on_cpu };
         counter.fetch_add(1, Ordering::Relaxed);
         drawn
+    }
+
+    /// Bytes of the host's memory that the copy takes.
+    #[must_use]
+    pub fn host_bytes(&self) -> u64 {
+        match &*self.state.lock() {
+            State::Open(copied) => copied.graph.host_bytes() as u64,
+            _ => 0,
+        }
     }
 
     /// How many samples were drawn where.

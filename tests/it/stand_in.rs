@@ -11,7 +11,8 @@ use std::time::Instant;
 
 use evergraph::device::Device;
 use evergraph::device::cuda::{Cuda, CudaError, CudaOptions, CudaWork};
-use evergraph::train::{Negatives, StepMode, Trainer};
+use evergraph::sampler::{DeviceSamplerOptions, SampleCounts};
+use evergraph::train::{Negatives, StepMode, Trainer, World};
 
 use crate::kernels_compile::nvrtc;
 use crate::skip::skipped;
@@ -104,6 +105,7 @@ fn tests_of_a_device_fail_without_waits() {
     let tests = [
         ("EVERGRAPH_STANDIN_WAITS", "gpu::staging::downloads_are_read_after_a_wait"),
         ("EVERGRAPH_STANDIN_WAITS", "gpu::train::memory_stays_on_the_gpu_from_step_to_step"),
+        ("EVERGRAPH_STANDIN_WAITS", "gpu::sampling::graphmixer_learns_from_samples_of_a_gpu"),
         ("EVERGRAPH_STANDIN_ORDERS", "gpu::rows::what_goes_to_another_stream"),
     ];
     for (setting, test) in tests {
@@ -186,13 +188,18 @@ fn trains_and_goes_on_without() {
         Ok(trainer) => trainer,
         Err(error) => return println!("lost while the trainer was made: {error}"),
     };
+    trainer.sample_on_device(DeviceSamplerOptions { gpu_bytes_max: 1 << 24, host_bytes_max: 0 });
+    let sampler = trainer.device_sampler().unwrap();
+    sampler.open(&stream.graph);
     for b in 0..6 {
-        let (world, positives) = (stream.world(b, Sight::Everything), stream.positives(b));
+        let world = World { sampler: Some(&sampler), ..stream.world(b, Sight::Everything) };
+        let positives = stream.positives(b);
         let negatives = Negatives { src: positives.src, dst: &stream.against[b * BATCH..(b + 1) * BATCH] };
         if let Err(error) = trainer.step(&world, &positives, &negatives, StepMode::Train) {
             println!("step {b}: {error}, {:?}", work.recorded());
             assert!(error.to_string().contains("the GPU is lost"), "{error}");
             trainer.leave_gpu().unwrap();
+            sampler.close();
             trainer.step(&world, &positives, &negatives, StepMode::Train).unwrap();
         }
     }
@@ -201,5 +208,6 @@ fn trains_and_goes_on_without() {
     if std::env::var_os("EVERGRAPH_STANDIN_FAIL_AFTER").is_none() {
         let all = recorded.launched == 6 && recorded.updated + recorded.built == 6;
         assert!(all && recorded.updated > 0 && recorded.refused == 0, "{recorded:?}");
+        assert_eq!(sampler.counts(), SampleCounts { on_device: 6, on_cpu: 0 });
     }
 }

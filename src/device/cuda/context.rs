@@ -14,6 +14,7 @@ use cudarc::driver::sys::CUdevice_attribute as Attribute;
 use cudarc::driver::{CudaContext, result, sys};
 
 use super::budget::{Budget, MemoryUse};
+use super::bus::BusBytes;
 use super::cache::CubinCache;
 use super::driver::Driver;
 use super::error::{CudaError, During};
@@ -116,9 +117,10 @@ impl Cuda {
         // only through an event (`memory`); memory of the host keeps events of its own (`arena`).
         unsafe { context.disable_event_tracking() };
         let gpu = Gpu::of(&context, ordinal)?;
-        let compute = Stream::new(&context, "compute", Priority::Normal)?;
-        let transfer = Stream::new(&context, "transfer", Priority::Least)?;
-        let sampling = Stream::new(&context, "sampling", Priority::Least)?;
+        let bus = Arc::default();
+        let compute = Stream::new(&context, "compute", Priority::Normal, &bus)?;
+        let transfer = Stream::new(&context, "transfer", Priority::Least, &bus)?;
+        let sampling = Stream::new(&context, "sampling", Priority::Least, &bus)?;
         let cache = options.kernel_dir.as_deref().map(CubinCache::new);
         let texts =
             options.kernel_sources.as_deref().map_or_else(|| Ok(Texts::default()), Texts::of_folder)?;
@@ -133,10 +135,11 @@ impl Cuda {
     /// kernels walk in strides of small grids.
     #[must_use]
     pub fn simulated(simulator: Arc<dyn Simulator>, memory_bytes_max: usize) -> Arc<Self> {
+        let bus = Arc::default();
         Arc::new(Self {
-            compute: Stream::simulated(simulator.clone(), "compute", 0),
-            transfer: Stream::simulated(simulator.clone(), "transfer", 1),
-            sampling: Stream::simulated(simulator.clone(), "sampling", 2),
+            compute: Stream::simulated(simulator.clone(), "compute", 0, &bus),
+            transfer: Stream::simulated(simulator.clone(), "transfer", 1, &bus),
+            sampling: Stream::simulated(simulator.clone(), "sampling", 2, &bus),
             driver: Driver::Simulated(simulator),
             gpu: Gpu {
                 ordinal: 0,
@@ -180,6 +183,12 @@ impl Cuda {
     #[must_use]
     pub fn memory(&self) -> MemoryUse {
         self.budget.in_use()
+    }
+
+    /// Bytes that went over the bus.
+    #[must_use]
+    pub fn bus(&self) -> BusBytes {
+        self.compute.bus().bytes()
     }
 
     /// Which GPU it is, for people; the same at every start.

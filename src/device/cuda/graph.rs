@@ -191,6 +191,7 @@ impl GraphTables {
         let mut staged = self.stage(cuda, bytes)?;
         upload.write(&mut staged.as_mut_slice()?[..bytes]);
         let address = staged.address(operation, &stream)?;
+        stream.bus().read_in_place(bytes);
         let placed = staged.while_read(&stream, |_| ingest((cuda, &stream), address, counts, self));
         self.staged[self.turn] = Some(staged);
         self.turn = 1 - self.turn;

@@ -28,6 +28,7 @@
 
 mod arena;
 mod budget;
+mod bus;
 mod cache;
 mod capture;
 mod context;
@@ -58,6 +59,7 @@ mod work;
 
 pub use arena::{Arena, PinnedSlice};
 pub use budget::MemoryUse;
+pub use bus::BusBytes;
 pub use cache::CubinCache;
 pub use capture::{Recorder, RecorderCounts};
 pub use context::{Cuda, CudaOptions, Gpu};

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use evergraph::device::{Device, rng};
+use evergraph::device::rng;
 use evergraph::event::{EdgeBatch, EdgeId, EventTime, NodeId, Op};
 use evergraph::feature::FeatureStore;
 use evergraph::graph::{GraphOptions, GraphStore, Retention};
@@ -201,12 +201,12 @@ fn graphmixer_learns_from_samples_of_a_gpu_as_from_those_of_the_cpu() {
 }
 
 #[test]
-fn a_gpu_without_room_for_the_graph_leaves_sampling_to_the_cpu() {
+fn a_graph_that_outgrows_its_room_on_a_gpu_leaves_sampling_to_the_cpu() {
     let (expected, _) = train(tgn(), 8, DeviceSamplerOptions::default(), (0, 8));
-    // The tables alone take more.
+    // The tables alone take more after a few batches.
     let tiny = DeviceSamplerOptions { gpu_bytes_max: 1 << 12, host_bytes_max: 0 };
     let (found, counts) = train(tgn(), 8, tiny, (0, 2));
-    assert_eq!(counts, SampleCounts { on_device: 0, on_cpu: 7 });
+    assert!(counts.on_device > 0 && counts.on_cpu > 3 && counts.on_device + counts.on_cpu == 7, "{counts:?}");
     assert!(found == expected, "bit for bit");
 }
 

@@ -26,6 +26,7 @@ use crate::cli::eval::{ModelName, name_of};
 use crate::cli::{machine, output};
 use crate::config::SpillEngine;
 use crate::daemon::TierStatus;
+use crate::device::cuda::BusBytes;
 use crate::device::{Device, keep_pages_small};
 use crate::event::EdgeId;
 use crate::feature::FeatureStore;
@@ -197,6 +198,7 @@ fn measure(args: &TrainArgs, (device, gpu): (Device, Option<GpuFacts>)) -> anyho
     let mut destinations = DestinationPool::new();
     destinations.extend(&columns.dst);
     let mut epochs = Vec::new();
+    let (cpu, bus) = (machine::cpu_seconds(), bus(&device));
     for number in 0..args.epochs {
         let negatives = (&destinations, args.seed + u64::from(number));
         let digests = args.verify.then_some(&mut digests);
@@ -210,6 +212,8 @@ fn measure(args: &TrainArgs, (device, gpu): (Device, Option<GpuFacts>)) -> anyho
         ));
         epochs.push(epoch);
     }
+    let cpu = machine::cpu_seconds().zip(cpu).map(|(end, begin)| end - begin);
+    let trained = columns.len() * epochs.len();
     let published = served.as_ref().map_or(0, Served::bytes);
     let parts = parts(&columns, &graph, &rows, (&trainer, &lookahead, published));
     let rates = Spread::of(epochs.iter().map(|epoch| per_second(columns.len(), epoch.seconds)));
@@ -218,7 +222,8 @@ fn measure(args: &TrainArgs, (device, gpu): (Device, Option<GpuFacts>)) -> anyho
         model: name_of(args.model),
         device: args.compute.device.to_string(),
         gpu,
-        gpu_use: GpuUse::of(&trainer, sampler),
+        gpu_use: GpuUse::of(&trainer, sampler, (bus, trained)),
+        cpu_seconds_per_million_events: cpu.map(|seconds| seconds * 1e6 / trained.max(1) as f64),
         embedding_dimension: model.needs().embedding_dim,
         events: columns.len(),
         nodes: columns.nodes,
@@ -239,6 +244,14 @@ fn measure(args: &TrainArgs, (device, gpu): (Device, Option<GpuFacts>)) -> anyho
         rows_spill: rows.tiered_stats().map(TierStatus::from),
         verified: args.verify.then(|| digests.verified()),
     })
+}
+
+/// Bytes that went over the bus to and from a GPU.
+fn bus(device: &Device) -> BusBytes {
+    match device {
+        Device::Cpu => BusBytes::default(),
+        Device::Cuda(work) => work.cuda().bus(),
+    }
 }
 
 /// The trainer, as in the daemon on that device.
