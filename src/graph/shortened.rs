@@ -3,6 +3,7 @@
 //! A copy follows the store at its own pace, and a deletion that the store has carried out is to show in it at once, at
 //! whatever position the copy is. So each copy is noted every list that lost entries, after they are gone, until it asks.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use hashbrown::HashSet;
@@ -19,26 +20,41 @@ pub(super) struct Shortened {
     pub until: EdgeId,
 }
 
+impl Shortened {
+    fn deleted_at(&mut self, until: u64) {
+        self.until = self.until.max(EdgeId(until));
+    }
+}
+
 /// Those who want to know.
 #[derive(Default)]
-pub(super) struct Copies(RwLock<Vec<Weak<Mutex<Shortened>>>>);
+pub(super) struct Copies {
+    watches: RwLock<Vec<Weak<Mutex<Shortened>>>>,
+    /// One past the position of the last deletion, which may be under way.
+    until: AtomicU64,
+}
 
 impl Copies {
     /// From now on deletions are noted in what is returned, as long as it lives.
     pub fn watch(&self) -> Arc<Mutex<Shortened>> {
-        let watch = Arc::default();
-        let mut copies = self.0.write();
-        copies.retain(|copy| copy.strong_count() > 0);
-        copies.push(Arc::downgrade(&watch));
+        let watch = Arc::<Mutex<Shortened>>::default();
+        let mut watches = self.watches.write();
+        watches.retain(|copy| copy.strong_count() > 0);
+        watches.push(Arc::downgrade(&watch));
+        drop(watches);
+        // What one that is under way noted before is not in the lists any more, but may be in batches that follow.
+        watch.lock().deleted_at(self.until.load(Ordering::Acquire));
         watch
     }
 
     /// The deletion at `position` took entries from the list of `node`.
     pub fn note(&self, node: NodeId, position: u64) {
-        for copy in self.0.read().iter().filter_map(Weak::upgrade) {
+        let until = position + 1;
+        self.until.fetch_max(until, Ordering::AcqRel);
+        for copy in self.watches.read().iter().filter_map(Weak::upgrade) {
             let mut copy = copy.lock();
             copy.nodes.insert(node);
-            copy.until = copy.until.max(EdgeId(position + 1));
+            copy.deleted_at(until);
         }
     }
 }

@@ -237,7 +237,9 @@ impl<T: Pod> Fetched<T> {
             operation: DOWNLOADING,
             mismatch: "values that were asked for through other pinned memory".into(),
         })?;
-        Ok(bytes.chunks_exact(size_of::<T>().max(1)).map(bytemuck::pod_read_unaligned).collect())
+        let mut values = vec![T::zeroed(); bytes.len() / size_of::<T>().max(1)];
+        bytemuck::cast_slice_mut(&mut values).copy_from_slice(bytes);
+        Ok(values)
     }
 }
 

@@ -110,6 +110,63 @@ fn a_gpu_that_follows_any_stream_samples_as_the_cpu_from_both_tiers() {
     assert!(found > 2_000 || given.is_some(), "{found} edges in all samples");
 }
 
+/// A thread applies a stream with deletions while the GPU takes a copy and follows it; in the end both hold the same.
+fn one_race(cuda: &Arc<Cuda>, seed: u64) -> u64 {
+    let mut random = Random(seed);
+    let records = stream(&mut random, 1_500, true);
+    let batches = batches(&records, &[random.pick(&[3, 40]), 100]);
+    let (store, form) = (GraphStore::new(GraphOptions::default()), MirrorOptions::default());
+    let follow = |graph: &mut Option<CudaGraph>| {
+        let applied = store.applied();
+        let graph = graph.get_or_insert_with(|| {
+            CudaGraph::copy(cuda, &store, CudaGraphOptions { form, ..UNBOUNDED }).unwrap()
+        });
+        for batch in batches.iter().filter(|batch| batch.end() <= applied) {
+            let at = graph.applied();
+            if batch.first <= at && at < batch.end() {
+                let rest = (at.0 - batch.first.0) as usize..;
+                let rest = EdgeBatch {
+                    first: at,
+                    op: batch.op[rest.clone()].to_vec(),
+                    src: batch.src[rest.clone()].to_vec(),
+                    dst: batch.dst[rest.clone()].to_vec(),
+                    time: batch.time[rest].to_vec(),
+                    ..EdgeBatch::default()
+                };
+                graph.follow(&store, &rest).unwrap();
+            }
+        }
+        graph.follow_deletions(store.view()).unwrap();
+    };
+    let mut graph = None;
+    let after = random.below(1_000);
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| batches.iter().for_each(|batch| drop(store.apply(batch))));
+        while !writer.is_finished() {
+            if store.applied().0 >= after {
+                follow(&mut graph);
+            }
+        }
+    });
+    follow(&mut graph);
+    let mut layers = CudaLayers::new(cuda);
+    let (nodes, times) = seed_requests(&mut random, &batches, 200);
+    let request = any_request(&mut random).0;
+    let seeds = Seeds { nodes: &nodes, times: &times };
+    compare(graph.as_ref().unwrap(), &mut layers, store.view(), seeds, (request, 2))
+}
+
+#[test]
+fn a_gpu_that_copies_a_graph_while_it_changes_ends_with_what_that_holds() {
+    let cuda = gpu();
+    let given = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok());
+    let cases = if small() { 10 } else { 100 };
+    for seed in given.map_or(0..cases, |seed: u64| seed..seed + 1) {
+        println!("SEED={seed}");
+        one_race(&cuda, seed);
+    }
+}
+
 #[test]
 fn batches_of_a_real_stream_are_sampled_on_a_gpu_as_by_the_cpu() {
     let Some(folder) = data_folder() else { return };

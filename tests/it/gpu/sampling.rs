@@ -204,7 +204,7 @@ fn graphmixer_learns_from_samples_of_a_gpu_as_from_those_of_the_cpu() {
 fn a_graph_that_outgrows_its_room_on_a_gpu_leaves_sampling_to_the_cpu() {
     let (expected, _) = train(tgn(), 8, DeviceSamplerOptions::default(), (0, 8));
     // The tables alone take more after a few batches.
-    let tiny = DeviceSamplerOptions { gpu_bytes_max: 1 << 12, host_bytes_max: 0 };
+    let tiny = DeviceSamplerOptions { gpu_bytes_max: 1 << 14, host_bytes_max: 0 };
     let (found, counts) = train(tgn(), 8, tiny, (0, 2));
     assert!(counts.on_device > 0 && counts.on_cpu > 3 && counts.on_device + counts.on_cpu == 7, "{counts:?}");
     assert!(found == expected, "bit for bit");
