@@ -37,10 +37,10 @@ pub struct DeviceArgs {
     pub kernel_dir: Option<PathBuf>,
     /// Bytes of GPU memory for a copy of the graph, from which the GPU samples batches; 0: the CPU samples them
     #[arg(long, value_name = "BYTES", default_value_t = GPU_GRAPH_BYTES)]
-    pub graph_bytes: u64,
+    pub gpu_graph_bytes: u64,
     /// Bytes of main memory for the older part of that copy, which the GPU reads in place
     #[arg(long, value_name = "BYTES", default_value_t = 0)]
-    pub graph_host_bytes: u64,
+    pub gpu_graph_host_bytes: u64,
     /// Folder whose .cu and .cuh files take the place of those compiled in
     #[arg(long, value_name = "DIR", env = "EVERGRAPH_KERNEL_SOURCES", hide = true)]
     pub kernel_sources: Option<PathBuf>,
@@ -122,7 +122,7 @@ impl DeviceArgs {
     /// Has `trainer` use GPU memory as it does in the daemon.
     pub fn prepare(&self, trainer: &mut Trainer) {
         trainer.cache_rows(GPU_ROW_BYTES);
-        let (gpu_bytes_max, host_bytes_max) = (self.graph_bytes, self.graph_host_bytes);
+        let (gpu_bytes_max, host_bytes_max) = (self.gpu_graph_bytes, self.gpu_graph_host_bytes);
         trainer.sample_on_device(DeviceSamplerOptions { gpu_bytes_max, host_bytes_max });
     }
 

@@ -71,8 +71,8 @@ impl CudaGraph {
         Ok(Self { cuda: cuda.clone(), table_bytes_max, mirror, tables })
     }
 
-    /// Applies `batch`, which `store` has applied and which is the next one, and what was deleted in the store meanwhile.
-    /// Samples that were requested before do not see it.
+    /// Applies `batch`, which `store` has applied and which is the next one, and what was deleted in the store
+    /// meanwhile. Samples that were requested before do not see it.
     ///
     /// # Errors
     /// As for [`copy`](Self::copy), or batches are missing.

@@ -1,7 +1,8 @@
 //! [`Shortened`]: lists that deletions shortened, for whoever keeps copies of lists (`mirror`).
 //!
-//! A copy follows the store at its own pace, and a deletion that the store has carried out is to show in it at once, at
-//! whatever position the copy is. So each copy is noted every list that lost entries, after they are gone, until it asks.
+//! A copy follows the store at its own pace, and a deletion that the store has carried out is to show in it at once,
+//! at whatever position the copy is. So every list that lost entries is noted for each copy, after they are gone,
+//! until it asks.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};

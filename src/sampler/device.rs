@@ -1,8 +1,9 @@
 //! [`DeviceSampler`]: samples that are drawn on a GPU and read by the host, of a graph store that goes on changing.
 //!
-//! It keeps a copy of the graph on the GPU ([`CudaGraph`]), which the loop that trains brings up to date batch by batch.
-//! Samples are those of the CPU, bit for bit, so whoever cannot be served here samples there: when the copy is lacking,
-//! or became too large, or the GPU failed. Each change of that kind is logged, and both kinds of samples are counted.
+//! It keeps a copy of the graph on the GPU ([`CudaGraph`]), which the loop that trains brings up to date batch by
+//! batch. Samples are those of the CPU, bit for bit, so whoever cannot be served here samples there: when the copy is
+//! lacking, or became too large, or the GPU failed. Each change of that kind is logged, and both kinds of samples are
+//! counted.
 //!
 //! ```text
 //! open      between steps: makes the copy, and makes it anew where it became full        reads the whole store
@@ -10,8 +11,8 @@
 //! sample    any thread: what was deleted in the store, seeds up, kernels, samples down    waits for the GPU
 //! ```
 //!
-//! **What is gone.** Edges that the store releases because of their age stay in the copy, where no view shows them, until
-//! it is full; then a new copy is without them. If that is not much smaller either, the graph does not fit.
+//! **What is gone.** Edges that the store releases because of their age stay in the copy, where no view shows them,
+//! until it is full; then a new copy is without them. If that is not much smaller either, the graph does not fit.
 //!
 //! **Beside a step.** `follow` and `sample` work in a stream of their own and may be called while a step is recorded,
 //! which the end of pinned memory would disturb. So a copy that failed is kept until `open` is called.

@@ -117,8 +117,8 @@ impl CudaLayers {
         &self.layers[..self.count]
     }
 
-    /// Copies all layers to `out`, as the CPU has them. Waits for the GPU: once, and once more for the number of seeds of
-    /// further layers, which only the GPU knows.
+    /// Copies all layers to `out`, as the CPU has them. Waits for the GPU twice: how many seeds further layers have is
+    /// known there only.
     ///
     /// # Errors
     /// The driver's; `out` is void.

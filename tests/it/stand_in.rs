@@ -166,7 +166,16 @@ fn report(folder: &Path, arguments: &[&str], graph_bytes: &str) -> Value {
     let output = Command::new(env!("CARGO_BIN_EXE_evergraph"))
         .current_dir(folder)
         .args(arguments)
-        .args(["--events", "events.csv", "--device", "cuda:0", "--graph-bytes", graph_bytes, "--json", "-"])
+        .args([
+            "--events",
+            "events.csv",
+            "--device",
+            "cuda:0",
+            "--gpu-graph-bytes",
+            graph_bytes,
+            "--json",
+            "-",
+        ])
         .env("LD_LIBRARY_PATH", libraries())
         .env(KERNELS, kernel_dir())
         .output()

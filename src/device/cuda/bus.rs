@@ -9,8 +9,8 @@ pub struct BusBytes {
     pub to_gpu: u64,
     /// Copied to the host.
     pub to_host: u64,
-    /// Uploads to the graph, which a kernel reads in memory of the host. What kernels read there of the graph's older part
-    /// and of rows is known on the GPU only, and not counted.
+    /// Uploads to the graph, which a kernel reads in memory of the host. What kernels read there of the graph's older
+    /// part and of rows is known on the GPU only, and not counted.
     pub read_in_place: u64,
 }
 

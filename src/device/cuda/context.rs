@@ -1,8 +1,9 @@
 //! [`Cuda`]: one GPU, opened, with what everything on it shares: three streams, the budget of its memory, the kernels
 //! built for it.
 //!
-//! Three streams are enough for one loop: `compute`, and `transfer` and `sampling` at the lowest priority, so that moving
-//! rows and sampling the next batch fill what computing leaves. The context is the GPU's primary one, which other libraries in this process would share.
+//! Three streams are enough for one loop: `compute`, and `transfer` and `sampling` at the lowest priority, so that
+//! moving rows and sampling the next batch fill what computing leaves. The context is the GPU's primary one, which
+//! other libraries in this process would share.
 
 #![allow(unsafe_code)]
 

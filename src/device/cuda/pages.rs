@@ -89,8 +89,8 @@ impl Pages {
         launch.reading(&self.table)
     }
 
-    /// Sees to it that there are `count` pages. New ones hold anything. Of what the GPU's memory may hold, `beside` bytes
-    /// are taken by others.
+    /// Sees to it that there are `count` pages. New ones hold anything. Of what the GPU's memory may hold, others take
+    /// `beside` bytes.
     pub fn grow(&mut self, cuda: &Cuda, count: usize, beside: usize) -> Result<(), CudaError> {
         self.beside = beside;
         let mut changed = self.addresses.len();

@@ -135,8 +135,8 @@ impl GraphMirror {
         Ok(mirror)
     }
 
-    /// The patch for `batch`, which `store` has applied and which is the next one, and for what was deleted in the store
-    /// since the last one. Of the batch only edges count.
+    /// The patch for `batch`, which `store` has applied and which is the next one, and for what was deleted in the
+    /// store since the last one. Of the batch only edges count.
     ///
     /// # Errors
     /// Entries cannot be read, or are too many, or batches are missing.

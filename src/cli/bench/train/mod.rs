@@ -32,6 +32,7 @@ use crate::event::EdgeId;
 use crate::feature::FeatureStore;
 use crate::graph::GraphStore;
 use crate::model::ModelOptions;
+use crate::sampler::DeviceSampler;
 use crate::train::lookahead::{Helper, Lookahead, Turn};
 use crate::train::{
     DestinationPool, GRADIENT_DELAY_BATCHES, Negatives, Positives, PreparedBatch, Preparer, StepMode,
@@ -188,11 +189,9 @@ fn measure(args: &TrainArgs, (device, gpu): (Device, Option<GpuFacts>)) -> anyho
     };
     let (graph, rows) = build(&columns, dimension, limits)?;
     let no_rows = FeatureStore::new(0);
-    let mut trainer = trainer(args, model, &device)?;
-    let sampler = trainer.device_sampler();
-    sampler.iter().for_each(|sampler| sampler.open(&graph));
-    let (view, sampler) = (graph.view(), sampler.as_ref());
-    let world = World { view, edge_features: &rows, node_features: &no_rows, sampler };
+    let (mut trainer, sampler) = trainer(args, model, &device, &graph)?;
+    let sampler = sampler.as_ref();
+    let world = World { view: graph.view(), edge_features: &rows, node_features: &no_rows, sampler };
     let (mut lookahead, mut served) = around(args, &model)?;
     let mut digests = Digests::default();
     let mut destinations = DestinationPool::new();
@@ -204,12 +203,8 @@ fn measure(args: &TrainArgs, (device, gpu): (Device, Option<GpuFacts>)) -> anyho
         let digests = args.verify.then_some(&mut digests);
         let learner = (&mut trainer, &mut lookahead, served.as_mut());
         let epoch = train(args, &columns, &world, learner, negatives, digests)?;
-        output::print_status(&format!(
-            "epoch {}: {:.0} events/s, loss {:.4}",
-            number + 1,
-            per_second(columns.len(), epoch.seconds),
-            epoch.loss
-        ));
+        let rate = per_second(columns.len(), epoch.seconds);
+        output::print_status(&format!("epoch {}: {rate:.0} events/s, loss {:.4}", number + 1, epoch.loss));
         epochs.push(epoch);
     }
     let cpu = machine::cpu_seconds().zip(cpu).map(|(end, begin)| end - begin);
@@ -254,8 +249,13 @@ fn bus(device: &Device) -> BusBytes {
     }
 }
 
-/// The trainer, as in the daemon on that device.
-fn trainer(args: &TrainArgs, model: ModelOptions, device: &Device) -> anyhow::Result<Trainer> {
+/// The trainer, as in the daemon on that device, and what samples the graph for it there.
+fn trainer(
+    args: &TrainArgs,
+    model: ModelOptions,
+    device: &Device,
+    graph: &GraphStore,
+) -> anyhow::Result<(Trainer, Option<DeviceSampler>)> {
     let (gradient_delay_batches, seed) = (args.gradient_delay_batches, args.seed);
     let options = TrainerOptions { model, gradient_delay_batches, seed, ..TrainerOptions::default() };
     let mut trainer = Trainer::new(options, device)?;
@@ -263,7 +263,9 @@ fn trainer(args: &TrainArgs, model: ModelOptions, device: &Device) -> anyhow::Re
     if let (Device::Cuda(work), true) = (device, args.no_graph) {
         work.ask_directly();
     }
-    Ok(trainer)
+    let sampler = trainer.device_sampler();
+    sampler.iter().for_each(|sampler| sampler.open(graph));
+    Ok((trainer, sampler))
 }
 
 /// Prepares batches, and the gate and publishing.
