@@ -27,7 +27,7 @@ use crate::device::cuda::Cuda;
 use crate::event::{EdgeBatch, EdgeId};
 use crate::graph::{CudaGraph, CudaGraphError, CudaGraphOptions, GraphStore, GraphView, MirrorOptions};
 
-/// Room for the copy of a graph; no graph is copied where both are 0.
+/// Room for the copy of a graph; without any on the GPU there is no copy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeviceSamplerOptions {
     /// Bytes of the GPU's memory; at most half of what its budget leaves when the copy is made.

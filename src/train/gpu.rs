@@ -19,7 +19,7 @@ impl Trainer {
     #[must_use]
     pub fn device_sampler(&self) -> Option<DeviceSampler> {
         let Device::Cuda(work) = &self.device else { return None };
-        let has_room = self.graphs != DeviceSamplerOptions::default();
+        let has_room = self.graphs.gpu_bytes_max > 0;
         (has_room && self.model.needs().samples()).then(|| DeviceSampler::new(work.cuda(), self.graphs))
     }
 
