@@ -232,6 +232,10 @@ group! {
         "GPU memory in bytes; kind is used, peak or budget; absent without a GPU.";
     row_cache_rows: IntCounterVec ["result"] = "device_row_cache_rows_total"
         "Edge rows read by training on a GPU; result is hit, miss (copied and cached) or bypassed (copied only).";
+    bus: IntCounterVec ["kind"] = "device_bus_bytes_total"
+        "Bytes between main memory and the GPU; kind is to_gpu, to_host or read_in_place (uploads to the graph).";
+    samples: IntCounterVec ["place"] = "device_samples_total"
+        "Samples of neighbors that a GPU was to draw for training; place is gpu, or cpu where it could not.";
 }
 
 group! {

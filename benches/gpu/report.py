@@ -152,11 +152,12 @@ def sample_table(document):
 
 
 def gpu_use(use):
-    """How steps were launched, and how many edge rows were in the cache."""
+    """How steps were launched, how many edge rows were in the cache, and where batches were sampled."""
     rows = use["edge_rows_hit"] + use["edge_rows_missed"]
     kept = f"{use['edge_rows_hit'] / rows:.1%} of {rows:,} edge rows hit the cache" if rows else "no edge rows"
     return (f"{use['graph_steps']:,} steps as graphs ({use['graphs_updated']:,} updated, {use['graphs_built']:,} "
-            f"built), {use['direct_steps']:,} kernel by kernel, {use['failed_steps']:,} failed; {kept}")
+            f"built), {use['direct_steps']:,} kernel by kernel, {use['failed_steps']:,} failed; {kept}; "
+            f"{use['samples_on_gpu']:,} batches sampled on the GPU, {use['samples_on_cpu']:,} on the CPU")
 
 
 def training_table(document):

@@ -36,7 +36,8 @@ def row(width, count, **more):
 
 # How a run on a GPU used it.
 GPU_USE = {"graph_steps": 1_600, "graphs_updated": 1_590, "graphs_built": 10, "direct_steps": 0, "failed_steps": 0,
-            "kept_bytes": 1, "edge_rows_hit": 900, "edge_rows_missed": 100, "edge_rows_bypassed": 0}
+            "kept_bytes": 1, "edge_rows_hit": 900, "edge_rows_missed": 100, "edge_rows_bypassed": 0,
+            "samples_on_gpu": 1_600, "samples_on_cpu": 0}
 
 
 def trained(rate, device="cuda", width=0):

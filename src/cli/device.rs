@@ -8,8 +8,9 @@ use clap::Args;
 use serde::Serialize;
 
 use super::output;
-use crate::device::cuda::{Cuda, CudaOptions, CudaWork};
+use crate::device::cuda::{BusBytes, Cuda, CudaOptions, CudaWork};
 use crate::device::{Device, DeviceSpec};
+use crate::sampler::{DeviceSampler, DeviceSamplerOptions};
 use crate::train::Trainer;
 
 /// Parses `--device`: the values of `device.use` except `auto`, and `cuda` for the first GPU.
@@ -34,6 +35,12 @@ pub struct DeviceArgs {
     /// kept if not given
     #[arg(long, value_name = "DIR", env = "EVERGRAPH_KERNEL_DIR")]
     pub kernel_dir: Option<PathBuf>,
+    /// Bytes of GPU memory for a copy of the graph, from which the GPU samples batches; 0: the CPU samples them
+    #[arg(long, value_name = "BYTES", default_value_t = GPU_GRAPH_BYTES)]
+    pub gpu_graph_bytes: u64,
+    /// Bytes of main memory for the older part of that copy, which the GPU reads in place
+    #[arg(long, value_name = "BYTES", default_value_t = 0)]
+    pub gpu_graph_host_bytes: u64,
     /// Folder whose .cu and .cuh files take the place of those compiled in
     #[arg(long, value_name = "DIR", env = "EVERGRAPH_KERNEL_SOURCES", hide = true)]
     pub kernel_sources: Option<PathBuf>,
@@ -48,7 +55,9 @@ pub struct GpuFacts {
 }
 
 /// Bytes of GPU memory in which a command keeps edge rows, the daemon's default.
-pub const GPU_ROW_BYTES: u64 = 1 << 30;
+const GPU_ROW_BYTES: u64 = 1 << 30;
+/// Bytes of GPU memory for a copy of the graph, likewise.
+const GPU_GRAPH_BYTES: u64 = 4 << 30;
 
 /// How training used a GPU.
 #[derive(Debug, Serialize)]
@@ -67,13 +76,29 @@ pub struct GpuUse {
     edge_rows_hit: u64,
     edge_rows_missed: u64,
     edge_rows_bypassed: u64,
+    /// Samples that were drawn on the GPU, and on the CPU.
+    samples_on_gpu: u64,
+    samples_on_cpu: u64,
+    /// Bytes over the bus for each event: copied to the GPU, copied to the host, and uploads to the graph that are read
+    /// in the host's memory.
+    bus_bytes_to_gpu_per_event: f64,
+    bus_bytes_to_host_per_event: f64,
+    bus_bytes_read_in_place_per_event: f64,
 }
 
 impl GpuUse {
-    /// Of a trainer; none of one on the CPU.
-    pub fn of(trainer: &Trainer) -> Option<Self> {
+    /// Of a trainer and what sampled for it, over so many events since the bus had moved so many bytes; none of one on
+    /// the CPU.
+    pub fn of(
+        trainer: &Trainer,
+        sampler: Option<&DeviceSampler>,
+        (before, events): (BusBytes, usize),
+    ) -> Option<Self> {
         let Device::Cuda(work) = trainer.device() else { return None };
         let (steps, rows) = (work.recorded(), trainer.cached_rows().unwrap_or_default());
+        let bus = work.cuda().bus();
+        let per_event = |end: u64, begin: u64| (end - begin) as f64 / events.max(1) as f64;
+        let samples = sampler.map(DeviceSampler::counts).unwrap_or_default();
         Some(Self {
             graph_steps: steps.launched,
             graphs_updated: steps.updated,
@@ -84,11 +109,23 @@ impl GpuUse {
             edge_rows_hit: rows.hits,
             edge_rows_missed: rows.misses,
             edge_rows_bypassed: rows.bypassed,
+            samples_on_gpu: samples.on_device,
+            samples_on_cpu: samples.on_cpu,
+            bus_bytes_to_gpu_per_event: per_event(bus.to_gpu, before.to_gpu),
+            bus_bytes_to_host_per_event: per_event(bus.to_host, before.to_host),
+            bus_bytes_read_in_place_per_event: per_event(bus.read_in_place, before.read_in_place),
         })
     }
 }
 
 impl DeviceArgs {
+    /// Has `trainer` use GPU memory as it does in the daemon.
+    pub fn prepare(&self, trainer: &mut Trainer) {
+        trainer.cache_rows(GPU_ROW_BYTES);
+        let (gpu_bytes_max, host_bytes_max) = (self.gpu_graph_bytes, self.gpu_graph_host_bytes);
+        trainer.sample_on_device(DeviceSamplerOptions { gpu_bytes_max, host_bytes_max });
+    }
+
     /// The GPU, and facts about it.
     ///
     /// # Errors

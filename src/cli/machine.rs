@@ -24,6 +24,18 @@ pub fn peak_resident_bytes() -> Option<u64> {
     kibibytes("/proc/self/status", "VmHWM")
 }
 
+/// Seconds that all threads of this process have computed.
+#[must_use]
+pub fn cpu_seconds() -> Option<f64> {
+    /// Parts of a second in which the kernel reports times to programs, on every architecture that this runs on.
+    const TICKS: f64 = 100.0;
+    let text = fs::read_to_string("/proc/self/stat").ok()?;
+    // The second value is the name of the program, in parentheses, which may hold anything.
+    let (_, values) = text.rsplit_once(')')?;
+    let ticks = |place: usize| values.split_whitespace().nth(place)?.parse::<f64>().ok();
+    Some((ticks(11)? + ticks(12)?) / TICKS)
+}
+
 /// Speed and width of the link of the device at `bus`, now and at most, as the kernel reports them under `devices`. A
 /// GPU without work lowers its speed.
 #[must_use]
@@ -83,5 +95,9 @@ mod tests {
         assert!(facts["cores"].as_u64().unwrap() >= 1);
         assert!(facts["memory_bytes"].as_u64().unwrap() > 1 << 20);
         assert!(peak_resident_bytes().unwrap() > 1 << 20);
+        let (before, mut sum) = (cpu_seconds().unwrap(), 0_u64);
+        while cpu_seconds().unwrap() < before + 0.02 {
+            sum = std::hint::black_box(sum + 1);
+        }
     }
 }

@@ -1,7 +1,8 @@
-//! `[learner]` as options of the learner: schedule, replay and gate.
+//! `[learner]` as options of the learner: schedule, replay and gate; and of `[device]` what its trainer takes.
 
-use super::{BeforePromotionKind, Config, DecayKind, ReplayKind};
+use super::{BeforePromotionKind, Config, DecayKind, Device, ReplayKind};
 use crate::learner::{BeforePromotion, GateOptions};
+use crate::sampler::DeviceSamplerOptions;
 use crate::train::TrainerOptions;
 use crate::train::replay::{ReplayOptions, ReplayPolicy};
 use crate::train::schedule::{Decay, Schedule};
@@ -30,6 +31,14 @@ impl Config {
             gradient_delay_batches: self.learner.gradient_delay_batches,
             seed: self.learner.seed,
         }
+    }
+
+    /// Room for the copy of the graph that a GPU which trains samples.
+    #[must_use]
+    pub fn sampler_options(&self) -> DeviceSamplerOptions {
+        let Device { graph_bytes: gpu_bytes_max, graph_host_bytes: host_bytes_max, .. } = &self.device;
+        let (gpu_bytes_max, host_bytes_max) = (*gpu_bytes_max, *host_bytes_max);
+        DeviceSamplerOptions { gpu_bytes_max, host_bytes_max }
     }
 
     /// What is trained on again.

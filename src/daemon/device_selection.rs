@@ -99,6 +99,13 @@ impl DeviceSelection {
                 {
                     set_count(&metrics.device.memory.with_label_values(&[kind]), bytes as u64);
                 }
+                let bus = gpu.bus();
+                let kinds =
+                    [("to_gpu", bus.to_gpu), ("to_host", bus.to_host), ("read_in_place", bus.read_in_place)];
+                for (kind, bytes) in kinds {
+                    let counter = metrics.device.bus.with_label_values(&[kind]);
+                    counter.inc_by(bytes.saturating_sub(counter.get()));
+                }
             }));
         }
     }

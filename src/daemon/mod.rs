@@ -330,6 +330,7 @@ fn open_learner(
 ) -> Result<Learner> {
     let learner = &config.learner;
     learned.trainer.cache_rows(config.device.row_cache_bytes);
+    learned.trainer.sample_on_device(config.sampler_options());
     let paused = TrainingPause::of(&parts.catalog.lock())?;
     if let Some(TrainingPause { by, .. }) = &paused {
         tracing::warn!(by, "training stays paused by an operator");

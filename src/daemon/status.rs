@@ -14,7 +14,7 @@ use crate::api::{
 use crate::appender::{AppenderStatus, Positions};
 use crate::config::Config;
 use crate::event::SourcePosition;
-use crate::learner::{Decision, GateReport, LearnerStatus, Versions};
+use crate::learner::{Decision, GateReport, LearnerBytes, LearnerStatus, Versions};
 use crate::serving::{NodeStates, Progress, QueryEngine, Stores};
 
 impl From<GateReport> for GateDocument {
@@ -189,15 +189,25 @@ impl Inputs {
             end_to_end_freshness_p99_seconds: freshness.map(|(_, p99)| p99),
             gate: self.gated.then(|| report.gate.into()),
             node_state_bytes: self.states.bytes() as u64,
-            bytes: BTreeMap::from([
-                ("memory", report.bytes.memory),
-                ("mailbox", report.bytes.mailbox),
-                ("edgebank", report.bytes.edgebank),
-                ("destinations", report.bytes.destinations),
-                ("node_rows", report.bytes.node_rows),
-            ]),
+            bytes: by_purpose(report.bytes),
         }
     }
+}
+
+/// The learner's memory by purpose; the copy of the graph for a GPU where there is one.
+fn by_purpose(bytes: LearnerBytes) -> BTreeMap<&'static str, u64> {
+    let LearnerBytes { memory, mailbox, edgebank, destinations, node_rows, graph_copy } = bytes;
+    let mut purposes = BTreeMap::from([
+        ("memory", memory),
+        ("mailbox", mailbox),
+        ("edgebank", edgebank),
+        ("destinations", destinations),
+        ("node_rows", node_rows),
+    ]);
+    if graph_copy > 0 {
+        purposes.insert("graph_copy", graph_copy);
+    }
+    purposes
 }
 
 impl From<SourcePosition> for PositionDocument {

@@ -123,6 +123,8 @@ impl GraphStore {
         if !places.is_empty() {
             let mut shard = self.shards[number].write();
             shard.change(index, |list, slab| list.remove(slab, (self.page, newest), keys, &places));
+            drop(shard);
+            self.copies.note(node, newest);
         }
         Ok(())
     }

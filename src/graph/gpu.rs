@@ -7,7 +7,7 @@ use super::mirror::{GraphMirror, GraphPatch, MirrorError, MirrorOptions};
 use super::store::GraphStore;
 use super::view::GraphView;
 use crate::device::cuda::graph::GraphTables;
-use crate::device::cuda::twins::View;
+use crate::device::cuda::twins::{Entry, View};
 use crate::device::cuda::{Cuda, CudaError, TierOptions};
 use crate::event::{EdgeBatch, EdgeId};
 
@@ -37,21 +37,24 @@ pub enum CudaGraphError {
 pub struct CudaGraphOptions {
     /// Blocks and pages.
     pub form: MirrorOptions,
-    /// Bytes of pages in the GPU's memory.
+    /// Bytes of the GPU's memory; a page and the tables that find it at least.
     pub gpu_bytes_max: usize,
     /// Bytes of pages in the host's memory beyond those.
     pub host_bytes_max: usize,
+    /// Bytes of the tables of nodes and blocks, of which the host has copies.
+    pub table_bytes_max: usize,
 }
 
 /// The graph on a GPU. Void after an error of [`follow`](Self::follow).
 pub struct CudaGraph {
     cuda: Arc<Cuda>,
+    table_bytes_max: usize,
     mirror: GraphMirror,
     tables: GraphTables,
 }
 
 impl CudaGraph {
-    /// What `store` holds, on `cuda`, in the order of its stream for computing.
+    /// What `store` holds, on `cuda`, in the order of its stream for sampling.
     ///
     /// # Errors
     /// Entries that cannot be read, a graph that is too large, or the GPU's.
@@ -60,27 +63,33 @@ impl CudaGraph {
         store: &GraphStore,
         options: CudaGraphOptions,
     ) -> Result<Self, CudaGraphError> {
-        let (mirror, patch) = GraphMirror::copy(store, options.form)?;
-        let CudaGraphOptions { gpu_bytes_max, host_bytes_max, .. } = options;
-        let tiers = TierOptions { page_log2: mirror.page_log2(), gpu_bytes_max, host_bytes_max };
-        let tables = GraphTables::new(cuda, cuda.compute(), tiers)?;
-        let mut graph = Self { cuda: cuda.clone(), mirror, tables };
-        graph.take_in(&patch)?;
-        Ok(graph)
+        let CudaGraphOptions { form, gpu_bytes_max, host_bytes_max, table_bytes_max } = options;
+        let tiers = TierOptions { page_log2: form.page_log2, gpu_bytes_max, host_bytes_max };
+        let mut tables = GraphTables::new(cuda, cuda.sampling(), tiers)?;
+        let mirror =
+            GraphMirror::copy(store, form, |patch| take_in(cuda, &mut tables, patch, table_bytes_max))?;
+        Ok(Self { cuda: cuda.clone(), table_bytes_max, mirror, tables })
     }
 
-    /// Applies `batch`, which `store` has applied and which is the next one. Samples that were requested before do not
-    /// see it.
+    /// Applies `batch`, which `store` has applied and which is the next one, and what was deleted in the store
+    /// meanwhile. Samples that were requested before do not see it.
     ///
     /// # Errors
     /// As for [`copy`](Self::copy), or batches are missing.
     pub fn follow(&mut self, store: &GraphStore, batch: &EdgeBatch) -> Result<(), CudaGraphError> {
         let patch = self.mirror.follow(store, batch)?;
-        self.take_in(&patch)
+        take_in(&self.cuda, &mut self.tables, &patch, self.table_bytes_max)
     }
 
-    fn take_in(&mut self, patch: &GraphPatch) -> Result<(), CudaGraphError> {
-        Ok(self.tables.apply(&self.cuda, patch.parts())?)
+    /// Takes in what was deleted in the store of `view`.
+    ///
+    /// # Errors
+    /// As for [`copy`](Self::copy).
+    pub fn follow_deletions(&mut self, view: GraphView<'_>) -> Result<(), CudaGraphError> {
+        if !self.mirror.has_deleted() {
+            return Ok(());
+        }
+        self.follow(view.store(), &EdgeBatch { first: self.applied(), ..EdgeBatch::default() })
     }
 
     /// The GPU.
@@ -101,10 +110,17 @@ impl CudaGraph {
         self.mirror.applied()
     }
 
-    /// Bytes of the host's memory beside pages.
+    /// Bytes of its pages and tables, without the room that they have to grow.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        let lengths = self.tables.lengths();
+        lengths.bytes() + ((lengths.pages * size_of::<Entry>() as u64) << self.mirror.page_log2())
+    }
+
+    /// Bytes of the host's memory: of pages, and of what the mirror keeps.
     #[must_use]
     pub fn host_bytes(&self) -> usize {
-        self.mirror.bytes()
+        self.mirror.bytes() + ((self.tables.pages().1 * size_of::<Entry>()) << self.mirror.page_log2())
     }
 
     /// `view`, as the GPU sees it.
@@ -119,4 +135,22 @@ impl CudaGraph {
         // What the store applied since then must not be visible, though a mirror that rewrote a list may have it.
         Ok(View { bound: view.bound().0, since: view.since().0, age: view.age().unwrap_or(-1) })
     }
+}
+
+/// Puts a patch into the tables, which may have so many bytes beside pages.
+fn take_in(
+    cuda: &Cuda,
+    tables: &mut GraphTables,
+    patch: &GraphPatch,
+    table_bytes_max: usize,
+) -> Result<(), CudaGraphError> {
+    let bytes = patch.tables().bytes();
+    if bytes > table_bytes_max as u64 {
+        let detail = format!(
+            "the tables of a graph of so many nodes and blocks take {bytes} bytes, and {table_bytes_max} are allowed; \
+             allow more, or keep less of the past"
+        );
+        return Err(CudaError::OutOfMemory { operation: "copying a graph", detail }.into());
+    }
+    Ok(tables.apply(cuda, patch.parts())?)
 }

@@ -12,7 +12,8 @@
 //! `evict` makes room. `compact` frees unused memory, `retain` releases old edges, `idle` notes nodes without any,
 //! `scrub` erases what was deleted; `meeting` finds the newest edge of a pair;
 //! `saved` is the graph in a snapshot.
-//! `mirror` plans the layout in GPU memory, and `gpu` is the graph there.
+//! `mirror` plans the layout in GPU memory, `gpu` is the graph there, and `shortened` notes
+//! deletions for them.
 //!
 //! An edge's id is its position in the log, so the ids of a view's edges end at the view's bound. Knows
 //! nothing of features, sampling policies, files or the network.
@@ -41,6 +42,7 @@ mod retain;
 mod saved;
 mod scrub;
 mod search;
+mod shortened;
 mod slab;
 mod spill;
 mod store;

@@ -25,6 +25,7 @@ use super::list::{AdjacencyList, page_entries};
 use super::lists::Lists;
 use super::plan::{BatchPlan, ShardMap};
 use super::retain::Retention;
+use super::shortened::Copies;
 use super::slab::{Slab, chunk_entries};
 use super::spill::{Spill, SpillError};
 use super::{Applied, GraphOptions, GraphView};
@@ -62,6 +63,7 @@ pub struct GraphStore {
     /// Edges before this time may have been released.
     pub(super) released_before: AtomicI64,
     applied: AtomicU64,
+    pub(super) copies: Copies,
 }
 
 /// The lists of the nodes of one shard.
@@ -173,6 +175,7 @@ impl GraphStore {
             clock_rules: ClockRules::default(),
             released_before: AtomicI64::new(i64::MIN),
             applied: AtomicU64::new(0),
+            copies: Copies::default(),
         }
     }
 

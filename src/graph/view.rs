@@ -114,6 +114,11 @@ impl<'a> GraphView<'a> {
         self.bound
     }
 
+    /// What it shows a part of.
+    pub(super) fn store(&self) -> &'a GraphStore {
+        self.store
+    }
+
     /// Number of edges that a node has in the store.
     pub(super) fn degree(&self, node: NodeId) -> u64 {
         self.store.degree(node)

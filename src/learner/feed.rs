@@ -53,6 +53,21 @@ impl LearnBatch {
         self.origins_unix_ms.iter().any(|&origin| origin < began_unix_ms)
     }
 
+    /// The records from `at` on, for a graph that has those before it: edges without features; what is no edge only
+    /// counts.
+    #[must_use]
+    pub fn records_from(&self, at: EdgeId) -> EdgeBatch {
+        let first = at.max(self.first);
+        let mut records = EdgeBatch { first, ..EdgeBatch::default() };
+        let from = self.edges.partition_point(|edge| *edge < first);
+        for (i, &edge) in self.edges.iter().enumerate().skip(from) {
+            pad(&mut records, edge);
+            records.push_edge(self.src[i], self.dst[i], self.times[i]);
+        }
+        pad(&mut records, self.end);
+        records
+    }
+
     /// Takes the destinations into those that negatives are drawn from, and those out that are too old. That happens
     /// between blocks of ids, so it does not depend on where batches end.
     pub fn show_destinations(&self, pool: &mut StreamNegatives) {
@@ -106,6 +121,15 @@ impl LearnBatch {
     /// Whether no further edge and no further row may be added.
     fn is_full(&self, edges_max: usize) -> bool {
         self.edges.len() >= edges_max || !self.deleted.is_empty() || self.node_rows.is_full()
+    }
+}
+
+/// Fills `records` up to `end` with such as are no edges.
+fn pad(records: &mut EdgeBatch, end: EdgeId) {
+    while records.end() < end {
+        records.push_edge(NodeId(0), NodeId(0), EventTime(0));
+        records.op.pop();
+        records.op.push(Op::Node);
     }
 }
 

@@ -4,7 +4,17 @@
 
 use super::{LearnBatch, Learner, LearnerError};
 use crate::device::Device;
+use crate::graph::GraphStore;
+use crate::sampler::DeviceSampler;
 use crate::train::TrainError;
+
+/// Brings the GPU's copy of the graph, if there is one, to the end of `batch`, which is the next one or behind it.
+pub(super) fn follow(sampler: Option<&DeviceSampler>, graph: &GraphStore, batch: &LearnBatch) {
+    let Some(sampler) = sampler else { return };
+    if let Some(at) = sampler.applied().filter(|at| *at < batch.end) {
+        sampler.follow(graph, &batch.records_from(at));
+    }
+}
 
 impl Learner {
     /// Learns `batch`; if a GPU fails before its step, learns it on the CPU.
@@ -20,6 +30,13 @@ impl Learner {
             }
             done => done,
         }
+    }
+
+    /// Sees to it that the GPU has a copy of the graph, if it is to, up to the end of `batch`. No step is computed now.
+    pub(super) fn bring_copy(&self, batch: &LearnBatch) {
+        let graph = &self.shared.engine.stores.graph;
+        self.sampler.iter().for_each(|sampler| sampler.open(graph));
+        follow(self.sampler.as_ref(), graph, batch);
     }
 
     /// Does `work`, and retries it on the CPU if a GPU fails.
@@ -52,6 +69,9 @@ impl Learner {
             return Err(error);
         }
         let Ok(version) = self.trainer.leave_gpu() else { return Err(error) };
+        self.sampler.iter().for_each(DeviceSampler::close);
+        self.count_samples();
+        self.sampler = None;
         tracing::error!(%error, version, "training goes on on the CPU, from weights of this version");
         (self.record.device_lost)(&error.to_string());
         Ok(())

@@ -7,6 +7,7 @@ use super::step::{Taken, world};
 use super::{BatchQuality, LearnBatch, Learner};
 use crate::event::NodeId;
 use crate::feature::cache::GpuRowCounts;
+use crate::sampler::{DeviceSampler, SampleCounts};
 use crate::train::ranking::{average_precision, reciprocal_rank, roc_auc};
 use crate::train::{PhaseSeconds, RankQuery, StepMode, StepReport, TrainError};
 
@@ -30,8 +31,8 @@ impl Learner {
             .iter()
             .map(|(i, candidates)| RankQuery { src: batch.src[*i], time: batch.times[*i], candidates })
             .collect();
-        let scores =
-            self.trainer.score_queries(&world(&self.shared.engine, &self.node_rows, batch), &queries)?;
+        let world = world(&self.shared.engine, (&self.node_rows, self.sampler.as_ref()), batch);
+        let scores = self.trainer.score_queries(&world, &queries)?;
         let rank = |scores: &Vec<f32>| {
             scores.split_last().map(|(positive, rivals)| reciprocal_rank(*positive, rivals))
         };
@@ -65,6 +66,7 @@ impl Learner {
         mrr: Option<f64>,
     ) {
         self.count_cached_rows();
+        self.count_samples();
         let metrics = &self.shared.metrics;
         let events = batch.edges.len() as u64;
         if mode == StepMode::StateOnly {
@@ -114,6 +116,18 @@ impl Learner {
         for (result, rows) in [("hit", hits), ("miss", misses - bypassed), ("bypassed", bypassed)] {
             let counter = self.shared.metrics.device.row_cache_rows.with_label_values(&[result]);
             counter.inc_by(rows.saturating_sub(counter.get()));
+        }
+    }
+
+    /// Reports where batches and scores were sampled, if a GPU was to.
+    pub(super) fn count_samples(&self) {
+        let Some(SampleCounts { on_device, on_cpu }) = self.sampler.as_ref().map(DeviceSampler::counts)
+        else {
+            return;
+        };
+        for (place, samples) in [("gpu", on_device), ("cpu", on_cpu)] {
+            let counter = self.shared.metrics.device.samples.with_label_values(&[place]);
+            counter.inc_by(samples.saturating_sub(counter.get()));
         }
     }
 

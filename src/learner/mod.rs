@@ -65,6 +65,7 @@ use crate::feature::FeatureStore;
 use crate::log::{LogError, LogReaders};
 use crate::model::NodeMemory;
 use crate::model::walk::WalkState;
+use crate::sampler::DeviceSampler;
 use crate::train::edgebank::EdgeBank;
 use crate::train::lookahead::Helper;
 use crate::train::{PreparedBatch, StepMode, StreamNegatives, TrainError, Trainer};
@@ -107,6 +108,8 @@ pub struct Learner {
     bank: EdgeBank,
     /// Rows of nodes as of the cursor.
     node_rows: FeatureStore,
+    /// Samples batches on the GPU that trains.
+    sampler: Option<DeviceSampler>,
     /// Nodes whose pairs are to go at the next checkpoint.
     deleted: Vec<NodeId>,
     quality: QualityWindow,
@@ -156,6 +159,7 @@ impl Learner {
         let StreamState { bank, pool, node_rows, mark, .. } = stream;
         let feed = Feed::new(log.reader(position), shared.progress.clone(), position, mark);
         let checkpointed = checkpointing::found(&options, position);
+        let sampler = trainer.device_sampler();
         let mut learner = Self {
             trainer,
             gate,
@@ -164,6 +168,7 @@ impl Learner {
             pool,
             bank,
             node_rows,
+            sampler,
             deleted: Vec::new(),
             quality: QualityWindow::new(options.quality_window_batches),
             pace: Pace::default(),
@@ -291,6 +296,7 @@ impl Learner {
     fn learn(&mut self, batch: &LearnBatch) -> Result<(), LearnerError> {
         let behind = self.shared.progress.indexed().0.saturating_sub(batch.end.0);
         batch.node_rows.set_seen(&self.node_rows);
+        self.bring_copy(batch);
         if !batch.edges.is_empty() {
             let mode = self.decide(batch, behind);
             let negatives = self.negatives(batch);
@@ -353,6 +359,7 @@ impl Learner {
             edgebank: self.bank.bytes() as u64,
             destinations: self.pool.bytes() as u64,
             node_rows: self.node_rows.bytes(),
+            graph_copy: self.sampler.as_ref().map_or(0, DeviceSampler::host_bytes),
         }
     }
 }

@@ -63,7 +63,7 @@ impl Learner {
         let mut feed = Feed::new(reader, progress, EdgeId(first), begin).up_to(batch.first);
         let mut old = LearnBatch::default();
         feed.fill(&mut old, length, Duration::ZERO, Duration::ZERO)?;
-        let world = world(&self.shared.engine, &self.node_rows, batch);
+        let world = world(&self.shared.engine, (&self.node_rows, self.sampler.as_ref()), batch);
         keep_live(world.view, &mut old).map_err(|error| TrainError::from(GatherError::from(error)))?;
         if old.edges.is_empty() {
             return Ok(false);

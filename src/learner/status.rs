@@ -26,6 +26,8 @@ pub struct LearnerBytes {
     pub destinations: u64,
     /// Feature rows of nodes as of the cursor.
     pub node_rows: u64,
+    /// What the GPU's copy of the graph takes of main memory.
+    pub graph_copy: u64,
 }
 
 /// What the gate decided since the start.

@@ -7,12 +7,14 @@
 
 use std::time::{Duration, Instant};
 
+use super::gpu::follow;
 use super::pace::{Lag, Pace, share};
 use super::{Gate, LearnBatch, Learner, LearnerError, LearnerOptions, Predicted};
 use crate::event::{EdgeId, NodeId};
 use crate::feature::FeatureStore;
 use crate::log::LogError;
 use crate::metrics::Metrics;
+use crate::sampler::DeviceSampler;
 use crate::serving::QueryEngine;
 use crate::train::{
     Negatives, Positives, PreparedBatch, Preparer, StepMode, StepReport, StreamNegatives, TrainError,
@@ -81,7 +83,7 @@ impl Learner {
         mode: StepMode,
     ) -> Result<(), TrainError> {
         let preparer = self.trainer.preparer().publishing();
-        let world = world(&self.shared.engine, &self.node_rows, batch);
+        let world = world(&self.shared.engine, (&self.node_rows, self.sampler.as_ref()), batch);
         let mailbox = &self.trainer.state().mailbox;
         if !(self.sampled && self.prepared.mode() == mode) {
             sample(&preparer, &world, batch, negatives, mode, &mut self.prepared)?;
@@ -95,8 +97,21 @@ impl Learner {
     /// sampled beside the step.
     pub(super) fn step(&mut self, first: EdgeId, behind: u64) -> Result<Taken, LearnerError> {
         let Self {
-            trainer, shared, options, feed, pool, node_rows, prepared, ahead, helper, gate, pace, ..
+            trainer,
+            shared,
+            options,
+            feed,
+            pool,
+            node_rows,
+            sampler,
+            prepared,
+            ahead,
+            helper,
+            gate,
+            pace,
+            ..
         } = self;
+        let sampler = sampler.as_ref();
         let preparer = trainer.preparer().publishing();
         let mut step = || take_step(trainer, gate.as_ref(), &shared.metrics, prepared, first);
         let known = behind >= options.batch_events as u64 && !ahead.filled;
@@ -107,6 +122,7 @@ impl Learner {
             feed.fill(&mut ahead.batch, options.batch_events, none, none)?;
             let batch = &ahead.batch;
             ahead.filled = batch.end > batch.first;
+            follow(sampler, &engine.stores.graph, batch);
             if batch.edges.is_empty() {
                 return Ok(());
             }
@@ -114,7 +130,8 @@ impl Learner {
             let mode = mode(options, pace, batch, Lag { waited: progress.waited(batch.first), behind });
             ahead.decided = Some(mode);
             // Rows of nodes are gathered at the batch's turn.
-            let (world, against) = (world(engine, node_rows, batch), negatives(options, pool, batch));
+            let (world, against) =
+                (world(engine, (node_rows, sampler), batch), negatives(options, pool, batch));
             // A failure here is retried, and reported, at the batch's turn.
             ahead.sampled = sample(&preparer, &world, batch, &against, mode, &mut ahead.prepared).is_ok();
             if ahead.sampled {
@@ -212,11 +229,11 @@ fn take_step(
 /// the learner's cursor.
 pub(super) fn world<'a>(
     engine: &'a QueryEngine,
-    node_features: &'a FeatureStore,
+    (node_features, sampler): (&'a FeatureStore, Option<&'a DeviceSampler>),
     batch: &LearnBatch,
 ) -> World<'a> {
     let view =
         engine.stores.graph.view_at(batch.end).keeping(batch.kept.since).with_rows_from(batch.kept.first);
     let world = engine.stores.world(view);
-    World { node_features, ..world }
+    World { node_features, sampler, ..world }
 }

@@ -646,7 +646,7 @@ fn quality_is_measured_without_dropout() {
     learner.feed.fill(&mut batch, 10, IDLE, Duration::ZERO).unwrap();
     let against = learner.negatives(&batch);
     let engine = rig.shared.engine.clone();
-    let world = step::world(&engine, &engine.stores.node_features, &batch);
+    let world = step::world(&engine, (&engine.stores.node_features, None), &batch);
     let positives = Positives { src: &batch.src, dst: &batch.dst, times: &batch.times, edges: &batch.edges };
     let negatives = Negatives { src: &batch.src, dst: &against };
     let expected = learner.trainer.score_pairs(&world, &positives, &negatives).unwrap();

@@ -5,14 +5,17 @@
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
-use super::{Layer, MessageFlowGraph, SampleRequest, SamplingPolicy, Seeds};
+use super::{Layer, Layers, MessageFlowGraph, SampleRequest, SamplingPolicy, Seeds};
 use crate::device::cuda::distinct::{DistinctRoom, further};
 use crate::device::cuda::sample::{Choice, sample};
 use crate::device::cuda::seeds::{GpuSeeds, GpuSlots};
 use crate::device::cuda::twins::Request;
-use crate::device::cuda::{Arena, Cuda, CudaBuffer, CudaError, PinnedSlice};
+use crate::device::cuda::{Arena, Cuda, CudaBuffer, CudaError, Fetched, PinnedSlice, Staging};
 use crate::event::{EdgeId, EventTime, NodeId};
 use crate::graph::{CudaGraph, CudaGraphError, GraphView};
+
+/// Pinned memory through which samples are read: those of some thousand seeds in two layers; larger ones take turns.
+const STAGING_BYTES: usize = 16 << 20;
 
 /// One layer, in the memory of a GPU.
 pub struct CudaLayer {
@@ -32,7 +35,12 @@ pub struct CudaLayers {
     room: Option<DistinctRoom>,
     /// Pinned buffers for seeds, used in turn.
     staged: [Option<StagedSeeds>; 2],
+    /// Those that became too small: the end of such memory waits for the whole GPU, also for a step that is recorded
+    /// meanwhile.
+    outgrown: Vec<StagedSeeds>,
     turn: usize,
+    /// Through which samples are read.
+    staging: Option<Staging>,
     key: u64,
 }
 
@@ -51,7 +59,9 @@ impl CudaLayers {
             count: 0,
             room: None,
             staged: [None, None],
+            outgrown: Vec::new(),
             turn: 0,
+            staging: None,
             key: RandomState::new().hash_one(0_u64),
         }
     }
@@ -87,7 +97,7 @@ impl CudaLayers {
             self.stage(seeds)?;
         }
         let cuda = self.cuda.clone();
-        let place = (&*cuda, cuda.compute());
+        let place = (&*cuda, cuda.sampling());
         for l in 0..count {
             let (done, rest) = self.layers.split_at_mut(l);
             let Some(layer) = rest.first_mut() else { break };
@@ -107,18 +117,35 @@ impl CudaLayers {
         &self.layers[..self.count]
     }
 
-    /// All layers as the CPU has them. Waits for the GPU.
+    /// Copies all layers to `out`, as the CPU has them. Waits for the GPU twice: how many seeds further layers have is
+    /// known there only.
     ///
     /// # Errors
-    /// The driver's.
-    pub fn to_host(&self) -> Result<Vec<Layer>, CudaError> {
-        let last = self.count.saturating_sub(1);
-        self.layers().iter().enumerate().map(|(l, layer)| layer.to_host(l == last)).collect()
+    /// The driver's; `out` is void.
+    pub fn read_into(&mut self, out: &mut Layers) -> Result<(), CudaError> {
+        let Self { cuda, layers, count, staging, .. } = self;
+        let staging = match staging {
+            Some(staging) => staging,
+            none => none.insert(Staging::new(cuda, STAGING_BYTES)?),
+        };
+        let layers = &layers[..*count];
+        let counts: Vec<_> =
+            layers.iter().map(|layer| layer.seeds.fetch_count(staging)).collect::<Result<_, _>>()?;
+        let mut coming = Vec::with_capacity(layers.len());
+        for (l, (layer, count)) in layers.iter().zip(&counts).enumerate() {
+            let seeds = count.read(staging)?.first().map_or(0, |count| *count as usize);
+            coming.push(Coming::of(layer, (seeds, l + 1 == layers.len()), staging)?);
+        }
+        for (coming, layer) in coming.into_iter().zip(out.room(layers.len())) {
+            coming.read_into(layer, staging)?;
+        }
+        staging.start_over();
+        Ok(())
     }
 
     /// Room for `count` layers of `fanout` slots per seed, the first of `seeds` seeds.
     fn make_room(&mut self, seeds: usize, fanout: usize, count: usize) -> Result<(), CudaError> {
-        let (cuda, stream) = (self.cuda.clone(), self.cuda.compute().clone());
+        let (cuda, stream) = (self.cuda.clone(), self.cuda.sampling().clone());
         let fits = |layer: &CudaLayer, most: usize| {
             layer.seeds.most() >= most
                 && layer.slots.fanout() == fanout
@@ -156,7 +183,8 @@ impl CudaLayers {
         }
         let mut staged = match self.staged[self.turn].take() {
             Some(staged) if staged.nodes.len() >= nodes.len() => staged,
-            _ => {
+            small => {
+                self.outgrown.extend(small);
                 let room = nodes.len().next_power_of_two().max(1024);
                 let mut arena =
                     Arena::new(room * (size_of::<u32>() + size_of::<i64>()) + 256, Some(&self.cuda))?;
@@ -178,30 +206,53 @@ impl CudaLayers {
     }
 }
 
-impl CudaLayer {
-    fn to_host(&self, is_last: bool) -> Result<Layer, CudaError> {
-        let (nodes, times) = self.seeds.to_host()?;
-        let (seeds, fanout) = (nodes.len(), self.slots.fanout());
-        let slots = seeds * fanout;
-        Ok(Layer {
-            nodes: nodes.into_iter().map(NodeId).collect(),
-            times: times.into_iter().map(EventTime).collect(),
-            graph: MessageFlowGraph {
-                fanout,
-                counts: front(&self.slots.counts, seeds)?,
-                neighbors: front(&self.slots.neighbors, slots)?.into_iter().map(NodeId).collect(),
-                edges: front(&self.slots.edges, slots)?.into_iter().map(EdgeId).collect(),
-                times: front(&self.slots.times, slots)?.into_iter().map(EventTime).collect(),
-                deltas: front(&self.slots.deltas, slots)?,
-            },
-            next: if is_last { Vec::new() } else { front(&self.next, slots)? },
-        })
-    }
+/// A layer on its way to the host.
+struct Coming {
+    seeds: (Fetched<u32>, Fetched<i64>),
+    fanout: usize,
+    counts: Fetched<u32>,
+    neighbors: Fetched<u32>,
+    edges: Fetched<u64>,
+    times: Fetched<i64>,
+    deltas: Fetched<f32>,
+    next: Option<Fetched<u32>>,
 }
 
-/// The first `len` values of a buffer.
-fn front<T: bytemuck::Pod>(buffer: &CudaBuffer<T>, len: usize) -> Result<Vec<T>, CudaError> {
-    let mut all = buffer.copy_to_host()?;
-    all.truncate(len);
-    Ok(all)
+impl Coming {
+    /// Enqueues copies of a layer of so many seeds.
+    fn of(
+        layer: &CudaLayer,
+        (seeds, is_last): (usize, bool),
+        staging: &mut Staging,
+    ) -> Result<Self, CudaError> {
+        let (found, fanout) = (&layer.slots, layer.slots.fanout());
+        let slots = seeds.saturating_mul(fanout);
+        Ok(Self {
+            seeds: layer.seeds.fetch(staging, seeds)?,
+            fanout,
+            counts: staging.download(&found.counts, seeds)?,
+            neighbors: staging.download(&found.neighbors, slots)?,
+            edges: staging.download(&found.edges, slots)?,
+            times: staging.download(&found.times, slots)?,
+            deltas: staging.download(&found.deltas, slots)?,
+            next: if is_last { None } else { Some(staging.download(&layer.next, slots)?) },
+        })
+    }
+
+    fn read_into(self, layer: &mut Layer, staging: &mut Staging) -> Result<(), CudaError> {
+        let ids = |ids: Vec<u32>| ids.into_iter().map(NodeId).collect();
+        let instants = |times: Vec<i64>| times.into_iter().map(EventTime).collect();
+        layer.nodes = ids(self.seeds.0.read(staging)?);
+        layer.times = instants(self.seeds.1.read(staging)?);
+        layer.graph = MessageFlowGraph {
+            fanout: self.fanout,
+            counts: self.counts.read(staging)?,
+            neighbors: ids(self.neighbors.read(staging)?),
+            edges: self.edges.read(staging)?.into_iter().map(EdgeId).collect(),
+            times: instants(self.times.read(staging)?),
+            deltas: self.deltas.read(staging)?,
+        };
+        layer.next = self.next.map_or_else(|| Ok(Vec::new()), |next| next.read(staging))?;
+        Ok(())
+    }
 }

@@ -59,8 +59,7 @@ impl Layers {
         request: &SampleRequest,
         count: usize,
     ) -> Result<(), SpillError> {
-        self.layers.resize_with(self.layers.len().max(count), Layer::default);
-        self.count = count;
+        self.room(count);
         let mut request = *request;
         for l in 0..count {
             let (done, rest) = self.layers.split_at_mut(l);
@@ -85,6 +84,13 @@ impl Layers {
     #[must_use]
     pub fn layers(&self) -> &[Layer] {
         &self.layers[..self.count]
+    }
+
+    /// Room for `count` layers, which hold anything until they are filled.
+    pub(super) fn room(&mut self, count: usize) -> &mut [Layer] {
+        self.layers.resize_with(self.layers.len().max(count), Layer::default);
+        self.count = count;
+        &mut self.layers[..count]
     }
 
     /// Bytes held.

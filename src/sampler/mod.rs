@@ -9,11 +9,13 @@
 //!
 //! Knows nothing of features, memories and models.
 
+mod device;
 mod draw;
 mod gpu;
 mod layers;
 mod part;
 
+pub use device::{DeviceSampler, DeviceSamplerOptions, SampleCounts};
 pub use gpu::{CudaLayer, CudaLayers};
 pub use layers::{Layer, Layers};
 use part::Part;

@@ -6,6 +6,7 @@ use crate::event::{EdgeId, EventTime, NodeId};
 use crate::feature::FeatureStore;
 use crate::graph::{GraphStore, GraphView, NodeDictionary};
 use crate::model::{FeatureRows, GatherError, Needs, Neighborhood};
+use crate::sampler::DeviceSampler;
 
 /// The graph, the names of its nodes and the feature rows. Clones share them; the appender alone writes.
 #[derive(Clone)]
@@ -36,7 +37,8 @@ impl Stores {
     #[must_use]
     pub fn world<'a>(&'a self, view: GraphView<'a>) -> World<'a> {
         let view = view.with_rows_from(EdgeId(self.edge_features.first()));
-        World { view, edge_features: &self.edge_features, node_features: &self.node_features }
+        let (edge_features, node_features) = (&self.edge_features, &self.node_features);
+        World { view, edge_features, node_features, sampler: None }
     }
 }
 
@@ -51,17 +53,24 @@ pub struct World<'a> {
     pub edge_features: &'a FeatureStore,
     /// Feature rows by node id.
     pub node_features: &'a FeatureStore,
+    /// Samples the graph on a GPU, where one is to.
+    pub sampler: Option<&'a DeviceSampler>,
 }
 
 impl World<'_> {
-    /// Samples the seeds of `neighborhood`.
+    /// Samples the seeds of `neighborhood`: on a GPU if it can, else on the CPU, with the same result.
     ///
     /// # Errors
     /// Edges that are on disk cannot be read.
     pub fn sample(&self, needs: &Needs, neighborhood: &mut Neighborhood) -> Result<(), GatherError> {
         let request = needs.sample_request();
-        let view = self.view;
-        Ok(neighborhood.sample_with(needs, |seeds, out| out.sample(view, seeds, &request, needs.layers))?)
+        let (view, layers) = (self.view, needs.layers);
+        Ok(neighborhood.sample_with(needs, |seeds, out| {
+            if self.sampler.is_some_and(|sampler| sampler.sample(view, seeds, &request, layers, out)) {
+                return Ok(());
+            }
+            out.sample(view, seeds, &request, layers)
+        })?)
     }
 
     /// Fetches the rows that were numbered, and those of `nodes`.

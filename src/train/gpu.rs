@@ -6,8 +6,23 @@ use super::trainer::{TrainError, Trainer};
 use crate::device::Device;
 use crate::model::{Model, ModelError, Weights};
 use crate::nn::Gradients;
+use crate::sampler::{DeviceSampler, DeviceSamplerOptions};
 
 impl Trainer {
+    /// Has batches sampled on the GPU that computes, from copies of graphs of this size; with no room, as at first, the
+    /// CPU samples them. What is computed is the same, bit for bit.
+    pub fn sample_on_device(&mut self, options: DeviceSamplerOptions) {
+        self.graphs = options;
+    }
+
+    /// What samples a graph for this trainer; `None` where the CPU does.
+    #[must_use]
+    pub fn device_sampler(&self) -> Option<DeviceSampler> {
+        let Device::Cuda(work) = &self.device else { return None };
+        let has_room = self.graphs.gpu_bytes_max > 0;
+        (has_room && self.model.needs().samples()).then(|| DeviceSampler::new(work.cuda(), self.graphs))
+    }
+
     /// The model of a new trainer on its device, and what the CPU goes back to if that is a GPU and fails.
     pub(super) fn placing(here: Model, device: &Device, steps: u64) -> (Model, Option<Weights>) {
         let known = (*device != Device::Cpu).then(|| Weights::of(here.clone(), steps));

@@ -30,6 +30,7 @@ use crate::model::{
     TgnOptions, Weights,
 };
 use crate::nn::{Adam, AdamOptions, Gradients, TapePool, Tensor};
+use crate::sampler::DeviceSamplerOptions;
 pub use crate::serving::World;
 
 /// The events of a batch.
@@ -198,6 +199,8 @@ pub struct Trainer {
     pub(super) known: Mutex<Option<Weights>>,
     /// Published weights on the GPU, if one computes.
     pub(super) placed: Placed,
+    /// Room on that GPU for copies of graphs.
+    pub(super) graphs: DeviceSamplerOptions,
     /// Locked only so that scoring without a state change can take `&self`.
     pub(super) scratch: Mutex<Scratch>,
 }
@@ -252,6 +255,7 @@ impl Trainer {
             fresh_on_gpu: None,
             known: Mutex::new(known),
             placed,
+            graphs: DeviceSamplerOptions::default(),
             scratch,
         }
     }

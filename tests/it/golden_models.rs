@@ -155,6 +155,7 @@ fn check(file: &str, case: &str, options: impl Fn(&Golden) -> ModelOptions) {
         view: graph.view_at(EdgeId(end as u64)),
         edge_features: &edge_features,
         node_features: &node_features,
+        sampler: None,
     };
     for (b, start) in (0..src.len()).step_by(EVENTS).enumerate() {
         let range = start..start + EVENTS;

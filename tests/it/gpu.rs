@@ -17,6 +17,7 @@ mod mixing;
 mod reduce;
 mod rows;
 mod sample;
+mod sampling;
 mod simulated;
 mod smoke;
 mod staging;

@@ -23,6 +23,7 @@ fn step(stream: &Stream, trainer: &mut Trainer, events: std::ops::Range<usize>, 
         view: stream.graph.view_at(EdgeId(BEFORE as u64)),
         edge_features: &stream.edge_features,
         node_features: &stream.node_features,
+        sampler: None,
     };
     let positives = Positives {
         src: &stream.src[events.clone()],

@@ -7,13 +7,16 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use evergraph::device::Device;
 use evergraph::device::cuda::{Cuda, CudaError, CudaOptions, CudaWork};
-use evergraph::train::{Negatives, StepMode, Trainer};
+use evergraph::sampler::{DeviceSamplerOptions, SampleCounts};
+use evergraph::train::{Negatives, StepMode, Trainer, World};
+use serde_json::Value;
 
 use crate::kernels_compile::nvrtc;
+use crate::process::{Process, Start};
 use crate::skip::skipped;
 use crate::tgn_stream::{BATCH, Sight, Stream, options};
 
@@ -32,16 +35,25 @@ pub fn library() -> &'static Path {
     })
 }
 
-/// This program again, with the stand-in driver, for the tests that `arguments` name.
-fn again(arguments: &[&str], settings: &[(&str, &str)]) -> Command {
+/// Where libraries are found, the stand-in driver first.
+fn libraries() -> OsString {
     let mut folders = vec![library().to_path_buf()];
     folders.extend(std::env::split_paths(&std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default()));
-    let folders: OsString = std::env::join_paths(folders).unwrap();
+    std::env::join_paths(folders).unwrap()
+}
+
+/// Where kernels that were compiled are kept.
+fn kernel_dir() -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join("stand-in-kernels")
+}
+
+/// This program again, with the stand-in driver, for the tests that `arguments` name.
+fn again(arguments: &[&str], settings: &[(&str, &str)]) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     // Tests share one context, which a capture keeps others from waiting for.
     command.args(arguments).args(["--test-threads=1", "--nocapture"]).envs(settings.iter().copied());
-    command.env("LD_LIBRARY_PATH", folders).env("EVERGRAPH_GPU", "small");
-    command.env(KERNELS, Path::new(env!("CARGO_TARGET_TMPDIR")).join("stand-in-kernels"));
+    command.env("LD_LIBRARY_PATH", libraries()).env("EVERGRAPH_GPU", "small");
+    command.env(KERNELS, kernel_dir());
     command
 }
 
@@ -104,6 +116,7 @@ fn tests_of_a_device_fail_without_waits() {
     let tests = [
         ("EVERGRAPH_STANDIN_WAITS", "gpu::staging::downloads_are_read_after_a_wait"),
         ("EVERGRAPH_STANDIN_WAITS", "gpu::train::memory_stays_on_the_gpu_from_step_to_step"),
+        ("EVERGRAPH_STANDIN_WAITS", "gpu::sampling::graphmixer_learns_from_samples_of_a_gpu"),
         ("EVERGRAPH_STANDIN_ORDERS", "gpu::rows::what_goes_to_another_stream"),
     ];
     for (setting, test) in tests {
@@ -148,6 +161,110 @@ fn a_device_that_is_lost_at_any_time_ends_nothing() {
     }
 }
 
+/// The report of a command on the device, with these arguments and as many bytes for the graph.
+fn report(folder: &Path, arguments: &[&str], graph_bytes: &str) -> Value {
+    let output = Command::new(env!("CARGO_BIN_EXE_evergraph"))
+        .current_dir(folder)
+        .args(arguments)
+        .args([
+            "--events",
+            "events.csv",
+            "--device",
+            "cuda:0",
+            "--gpu-graph-bytes",
+            graph_bytes,
+            "--json",
+            "-",
+        ])
+        .env("LD_LIBRARY_PATH", libraries())
+        .env(KERNELS, kernel_dir())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", message(&output));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[test]
+fn commands_learn_the_same_from_samples_of_the_device() {
+    if !nvrtc() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let rows: String = (0..900).map(|i| format!("u{},i{},{i}\n", i % 40, i * i % 30)).collect();
+    std::fs::write(folder.path().join("events.csv"), format!("src,dst,ts\n{rows}")).unwrap();
+    let train = ["bench", "train", "--embedding-dimension", "16", "--row-dimension", "4", "--verify"];
+    let [here, there] = ["0", "16777216"].map(|bytes| report(folder.path(), &train, bytes));
+    assert_eq!((&there["loss"], &there["verified"]), (&here["loss"], &here["verified"]));
+    let samples =
+        |report: &Value| ["gpu", "cpu"].map(|place| report["gpu_use"][format!("samples_on_{place}")].clone());
+    assert_eq!((samples(&here), samples(&there)), ([0, 0].map(Value::from), [5, 0].map(Value::from)));
+    let bus =
+        |report: &Value, kind| report["gpu_use"][format!("bus_bytes_{kind}_per_event")].as_f64().unwrap();
+    assert!(bus(&there, "to_host") > bus(&here, "to_host") && bus(&here, "to_gpu") > 0.0, "{there:#}");
+    assert!(there["cpu_seconds_per_million_events"].as_f64() > Some(0.0));
+    for protocol in ["prequential", "dyglib"] {
+        let eval = ["eval", "--model", "graphmixer", "--protocol", protocol, "--epochs", "1"];
+        let [here, there] = ["0", "16777216"].map(|bytes| report(folder.path(), &eval, bytes));
+        let precision = |report: &Value| {
+            ["mean_average_precision", "test_average_precision"].map(|name| report.get(name).cloned())
+        };
+        assert_eq!(precision(&there), precision(&here), "{protocol}");
+        assert!(precision(&here).iter().flatten().count() > 0, "{here:#}");
+    }
+}
+
+/// Pushes events from `first` on, every tenth of them late, and a deletion; waits until all is learned.
+fn push(daemon: &Process, first: u64) -> Value {
+    let mut lines: Vec<String> = (first..first + 500)
+        .map(|i| {
+            let time = if i % 10 == 0 { i.saturating_sub(90) } else { i };
+            format!(r#"{{"src":"u{}","dst":"i{}","ts":{time}}}"#, i % 40, i * i % 30)
+        })
+        .collect();
+    lines.insert(300, format!(r#"{{"op":"delete","node":"u{}"}}"#, first % 40));
+    assert!(daemon.push_or_dies(&lines.join("\n"), 501));
+    let position = (first / 500 + 1) * 501;
+    let limit = Duration::from_secs(300);
+    daemon.wait_until_within(limit, "all is learned", |status| {
+        status["learner"]["applied_position"].as_u64() >= Some(position)
+    })
+}
+
+/// A daemon's metric with these labels.
+fn metric(daemon: &Process, series: &str) -> Option<f64> {
+    let text = ureq::get(daemon.url("/metrics")).call().unwrap().body_mut().read_to_string().unwrap();
+    text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' ')?.parse().ok())
+}
+
+#[test]
+fn a_daemon_samples_on_the_device_until_that_is_lost() {
+    if !nvrtc() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let libraries = libraries().into_string().unwrap();
+    let start = || {
+        let daemon = Start::in_dir(folder.path()).set("device.use=cuda:0").set("graph.retention=400");
+        let daemon = daemon.set(&format!("device.kernel_dir={}", kernel_dir().display()));
+        daemon.set("learner.replay.ratio=0.5").env("LD_LIBRARY_PATH", &libraries)
+    };
+    let daemon = start().ready();
+    let status = push(&daemon, 0);
+    assert!(status["learner"]["bytes"]["graph_copy"].as_u64() > Some(0), "{status:#}");
+    push(&daemon, 500);
+    let samples = |daemon: &Process, place| {
+        metric(daemon, &format!("evergraph_device_samples_total{{place=\"{place}\"}}"))
+    };
+    assert!(samples(&daemon, "gpu") >= Some(5.0) && samples(&daemon, "cpu") == Some(0.0));
+    assert!(metric(&daemon, "evergraph_device_bus_bytes_total{kind=\"to_host\"}") > Some(0.0));
+    assert!(daemon.terminate().success());
+
+    let daemon = start().env("EVERGRAPH_STANDIN_FAIL_AFTER", "900").ready();
+    push(&daemon, 1_000);
+    assert_eq!(metric(&daemon, "evergraph_device_degraded"), Some(1.0));
+    assert!(daemon.terminate().success());
+}
+
 /// The device, and whether it is the stand-in's: a GPU is not to be used by tests that name none.
 fn open() -> Option<Result<std::sync::Arc<Cuda>, CudaError>> {
     if !std::env::var_os("LD_LIBRARY_PATH").is_some_and(|path| path.to_string_lossy().contains("stand-in")) {
@@ -186,13 +303,18 @@ fn trains_and_goes_on_without() {
         Ok(trainer) => trainer,
         Err(error) => return println!("lost while the trainer was made: {error}"),
     };
+    trainer.sample_on_device(DeviceSamplerOptions { gpu_bytes_max: 1 << 24, host_bytes_max: 0 });
+    let sampler = trainer.device_sampler().unwrap();
+    sampler.open(&stream.graph);
     for b in 0..6 {
-        let (world, positives) = (stream.world(b, Sight::Everything), stream.positives(b));
+        let world = World { sampler: Some(&sampler), ..stream.world(b, Sight::Everything) };
+        let positives = stream.positives(b);
         let negatives = Negatives { src: positives.src, dst: &stream.against[b * BATCH..(b + 1) * BATCH] };
         if let Err(error) = trainer.step(&world, &positives, &negatives, StepMode::Train) {
             println!("step {b}: {error}, {:?}", work.recorded());
             assert!(error.to_string().contains("the GPU is lost"), "{error}");
             trainer.leave_gpu().unwrap();
+            sampler.close();
             trainer.step(&world, &positives, &negatives, StepMode::Train).unwrap();
         }
     }
@@ -201,5 +323,6 @@ fn trains_and_goes_on_without() {
     if std::env::var_os("EVERGRAPH_STANDIN_FAIL_AFTER").is_none() {
         let all = recorded.launched == 6 && recorded.updated + recorded.built == 6;
         assert!(all && recorded.updated > 0 && recorded.refused == 0, "{recorded:?}");
+        assert_eq!(sampler.counts(), SampleCounts { on_device: 6, on_cpu: 0 });
     }
 }

@@ -125,6 +125,7 @@ impl Stream {
             view: self.graph.view_at(bound),
             edge_features: &self.edge_features,
             node_features: &self.node_features,
+            sampler: None,
         }
     }
 

@@ -62,6 +62,7 @@ pub(super) fn run(
         form: MirrorOptions::default(),
         gpu_bytes_max: usize::MAX,
         host_bytes_max: usize::MAX,
+        table_bytes_max: usize::MAX,
     };
     let whole = CudaGraph::copy(&cuda, graph, all)?;
     let mut measurements = measure_all(&cuda, (graph, &whole), &batches, common.runs)?;
@@ -126,12 +127,13 @@ fn compare(
     batches: &Batches,
     (policy, count): (SamplingPolicy, usize),
 ) -> anyhow::Result<()> {
-    let (mut expected, mut found) = (Layers::new(), CudaLayers::new(cuda));
+    let (mut expected, mut found, mut read) = (Layers::new(), CudaLayers::new(cuda), Layers::new());
     for ((nodes, times), number) in batches.iter().zip(0..).step_by(COMPARED) {
         let (seeds, request) = (Seeds { nodes, times }, request(policy, number));
         expected.sample(store.view(), seeds, &request, count)?;
         found.sample(graph, store.view(), seeds, &request, count)?;
-        let same = found.to_host()? == expected.layers();
+        found.read_into(&mut read)?;
+        let same = read.layers() == expected.layers();
         ensure!(same, "batch {number}, {request:?}: the GPU's sample differs from the CPU's");
     }
     Ok(())
@@ -150,9 +152,9 @@ fn rates(
             let seeds = Seeds { nodes, times };
             out.sample(graph, store.view(), seeds, &request(policy, number), count)?;
             if waits {
-                cuda.compute().synchronize()?;
+                cuda.sampling().synchronize()?;
             }
         }
-        Ok(cuda.compute().synchronize()?)
+        Ok(cuda.sampling().synchronize()?)
     })
 }

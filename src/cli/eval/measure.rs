@@ -6,7 +6,6 @@ use anyhow::{Context, ensure};
 
 use super::report::Report;
 use super::{EvalArgs, ModelName, NegativesFlag};
-use crate::cli::device::GPU_ROW_BYTES;
 use crate::cli::events::{read_nodes, read_pairs};
 use crate::device::{self, Device};
 use crate::train::edgebank::EdgeBank;
@@ -267,6 +266,6 @@ fn trainer(args: &EvalArgs, stream: &Stream, device: &Device) -> anyhow::Result<
         ..TrainerOptions::default()
     };
     let mut trainer = Trainer::new(options, device)?;
-    trainer.cache_rows(GPU_ROW_BYTES);
+    args.compute.prepare(&mut trainer);
     Ok(trainer)
 }

@@ -1,8 +1,9 @@
-//! [`Cuda`]: one GPU, opened, with what everything on it shares: two streams, the budget of its memory, the kernels
+//! [`Cuda`]: one GPU, opened, with what everything on it shares: three streams, the budget of its memory, the kernels
 //! built for it.
 //!
-//! Two streams are enough for one loop: `compute`, and `transfer` at the lowest priority, so that moving rows fills
-//! what computing leaves. The context is the GPU's primary one, which other libraries in this process would share.
+//! Three streams are enough for one loop: `compute`, and `transfer` and `sampling` at the lowest priority, so that
+//! moving rows and sampling the next batch fill what computing leaves. The context is the GPU's primary one, which
+//! other libraries in this process would share.
 
 #![allow(unsafe_code)]
 
@@ -14,6 +15,7 @@ use cudarc::driver::sys::CUdevice_attribute as Attribute;
 use cudarc::driver::{CudaContext, result, sys};
 
 use super::budget::{Budget, MemoryUse};
+use super::bus::BusBytes;
 use super::cache::CubinCache;
 use super::driver::Driver;
 use super::error::{CudaError, During};
@@ -67,6 +69,7 @@ pub struct Cuda {
     gpu: Gpu,
     compute: Stream,
     transfer: Stream,
+    sampling: Stream,
     budget: Arc<Budget>,
     kernels: Kernels,
 }
@@ -115,8 +118,10 @@ impl Cuda {
         // only through an event (`memory`); memory of the host keeps events of its own (`arena`).
         unsafe { context.disable_event_tracking() };
         let gpu = Gpu::of(&context, ordinal)?;
-        let compute = Stream::new(&context, "compute", Priority::Normal)?;
-        let transfer = Stream::new(&context, "transfer", Priority::Least)?;
+        let bus = Arc::default();
+        let compute = Stream::new(&context, "compute", Priority::Normal, &bus)?;
+        let transfer = Stream::new(&context, "transfer", Priority::Least, &bus)?;
+        let sampling = Stream::new(&context, "sampling", Priority::Least, &bus)?;
         let cache = options.kernel_dir.as_deref().map(CubinCache::new);
         let texts =
             options.kernel_sources.as_deref().map_or_else(|| Ok(Texts::default()), Texts::of_folder)?;
@@ -124,16 +129,18 @@ impl Cuda {
         let kernels = Kernels::load(&context, &target, &texts, cache.as_ref())?;
         let budget = Budget::of_gpu(&context, &gpu, options.memory_bytes_max)?;
         let driver = Driver::Nvidia(context);
-        Ok(Arc::new(Self { driver, gpu, compute, transfer, budget, kernels }))
+        Ok(Arc::new(Self { driver, gpu, compute, transfer, sampling, budget, kernels }))
     }
 
     /// A GPU that `simulator` simulates, with memory for `memory_bytes_max` bytes. It has few multiprocessors, so that
     /// kernels walk in strides of small grids.
     #[must_use]
     pub fn simulated(simulator: Arc<dyn Simulator>, memory_bytes_max: usize) -> Arc<Self> {
+        let bus = Arc::default();
         Arc::new(Self {
-            compute: Stream::simulated(simulator.clone(), "compute", 0),
-            transfer: Stream::simulated(simulator.clone(), "transfer", 1),
+            compute: Stream::simulated(simulator.clone(), "compute", 0, &bus),
+            transfer: Stream::simulated(simulator.clone(), "transfer", 1, &bus),
+            sampling: Stream::simulated(simulator.clone(), "sampling", 2, &bus),
             driver: Driver::Simulated(simulator),
             gpu: Gpu {
                 ordinal: 0,
@@ -167,10 +174,22 @@ impl Cuda {
         &self.transfer
     }
 
+    /// Where the graph follows the stream and is sampled, beside a step.
+    #[must_use]
+    pub fn sampling(&self) -> &Stream {
+        &self.sampling
+    }
+
     /// Memory of the GPU that is in use.
     #[must_use]
     pub fn memory(&self) -> MemoryUse {
         self.budget.in_use()
+    }
+
+    /// Bytes that went over the bus.
+    #[must_use]
+    pub fn bus(&self) -> BusBytes {
+        self.compute.bus().bytes()
     }
 
     /// Which GPU it is, for people; the same at every start.

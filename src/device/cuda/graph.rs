@@ -37,6 +37,15 @@ pub struct TableLengths {
     pub pages: u64,
 }
 
+impl TableLengths {
+    /// Bytes of the tables of nodes and blocks.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        let nodes = self.nodes.saturating_mul(size_of::<NodeBlocks>() as u64);
+        nodes.saturating_add(self.blocks.saturating_mul(size_of::<Block>() as u64))
+    }
+}
+
 /// What brings the tables from one state to the next.
 #[derive(Clone, Copy, Debug)]
 pub struct GraphUpload<'a> {
@@ -122,6 +131,9 @@ pub struct GraphTables {
     lengths: TableLengths,
     /// Where uploads wait for the GPU, by turns.
     staged: [Option<PinnedSlice<u8>>; 2],
+    /// Those that became too small: the end of such memory waits for the whole GPU, also for a step that is recorded
+    /// meanwhile. Sizes double, so all of them are smaller than what is in use.
+    outgrown: Vec<PinnedSlice<u8>>,
     turn: usize,
 }
 
@@ -138,6 +150,7 @@ impl GraphTables {
             pages: Pages::new(cuda, stream, options)?,
             lengths: TableLengths::default(),
             staged: [None, None],
+            outgrown: Vec::new(),
             turn: 0,
         })
     }
@@ -160,7 +173,7 @@ impl GraphTables {
         let count = |elements: u64| usize::try_from(elements).unwrap_or(usize::MAX);
         grow(cuda, &mut self.nodes, count(lengths.nodes))?;
         grow(cuda, &mut self.blocks, count(lengths.blocks))?;
-        self.pages.grow(cuda, count(lengths.pages))?;
+        self.pages.grow(cuda, count(lengths.pages), self.table_bytes())?;
         self.lengths = lengths;
         let bytes = upload.bytes();
         if bytes == 0 {
@@ -178,6 +191,7 @@ impl GraphTables {
         let mut staged = self.stage(cuda, bytes)?;
         upload.write(&mut staged.as_mut_slice()?[..bytes]);
         let address = staged.address(operation, &stream)?;
+        stream.bus().read_in_place(bytes);
         let placed = staged.while_read(&stream, |_| ingest((cuda, &stream), address, counts, self));
         self.staged[self.turn] = Some(staged);
         self.turn = 1 - self.turn;
@@ -188,7 +202,8 @@ impl GraphTables {
     fn stage(&mut self, cuda: &Cuda, bytes: usize) -> Result<PinnedSlice<u8>, CudaError> {
         match self.staged[self.turn].take() {
             Some(staged) if staged.len() >= bytes => Ok(staged),
-            _ => {
+            small => {
+                self.outgrown.extend(small);
                 let room = bytes.next_power_of_two();
                 Arena::new(room, Some(cuda))?.take(room)
             }
@@ -205,6 +220,11 @@ impl GraphTables {
     #[must_use]
     pub fn pages(&self) -> (usize, usize) {
         self.pages.counts()
+    }
+
+    /// Bytes of the tables that are not pages.
+    fn table_bytes(&self) -> usize {
+        self.nodes.len() * size_of::<NodeBlocks>() + self.blocks.len() * size_of::<Block>()
     }
 
     /// In whose order everything happens to it.

@@ -239,7 +239,7 @@ impl<T: Pod> CudaBuffer<T> {
         self.stream.at_once(operation)?;
         let (to, bytes) = (self.address + (first * size_of::<T>()) as u64, size_of_val(values));
         // SAFETY: both sides have these bytes; the copy is over, one way or another, before `values` may change.
-        let copied = unsafe { self.queue().upload(to, values.as_ptr().cast(), bytes) };
+        let copied = unsafe { self.stream.upload(to, values.as_ptr().cast(), bytes) };
         let done = self.stream.synchronize();
         copied.during(operation, || self.sizes())?;
         done
@@ -296,7 +296,7 @@ impl<T: Pod> CudaBuffer<T> {
         self.stream.at_once(operation)?;
         let bytes = size_of_val(values.as_slice());
         // SAFETY: both sides have these bytes; the copy is over, one way or another, before `values` is read or freed.
-        let copied = unsafe { self.queue().download(self.address, values.as_mut_ptr().cast(), bytes) };
+        let copied = unsafe { self.stream.download(self.address, values.as_mut_ptr().cast(), bytes) };
         let done = self.stream.synchronize();
         copied.during(operation, || self.sizes())?;
         done?;

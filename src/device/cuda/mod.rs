@@ -1,4 +1,4 @@
-//! NVIDIA GPUs: everything that knows CUDA. [`Cuda`] is one GPU that was opened, with two streams, a budget of
+//! NVIDIA GPUs: everything that knows CUDA. [`Cuda`] is one GPU that was opened, with three streams, a budget of
 //! memory and the kernels built for it; [`CudaBuffer`] is memory on it, [`Arena`] memory of the host that the GPU
 //! reads in place. What is done there: [`rows`] moves rows, [`graph`] holds the temporal graph, which [`sample`] and
 //! [`distinct`] search, [`layers`] computes, [`row_cache`] looks rows up; [`twins`] is what they and the kernels share.
@@ -28,6 +28,7 @@
 
 mod arena;
 mod budget;
+mod bus;
 mod cache;
 mod capture;
 mod context;
@@ -58,6 +59,7 @@ mod work;
 
 pub use arena::{Arena, PinnedSlice};
 pub use budget::MemoryUse;
+pub use bus::BusBytes;
 pub use cache::CubinCache;
 pub use capture::{Recorder, RecorderCounts};
 pub use context::{Cuda, CudaOptions, Gpu};

@@ -25,7 +25,7 @@ const ARENA_BYTES: usize = 64 << 20;
 pub struct TierOptions {
     /// log2 of the entries of a page, from 1 to 16.
     pub page_log2: u32,
-    /// Bytes of pages in the GPU's memory; a page at least.
+    /// Bytes of the GPU's memory, other tables of the graph included; a page at least.
     pub gpu_bytes_max: usize,
     /// Bytes of pages in the host's memory.
     pub host_bytes_max: usize,
@@ -48,6 +48,8 @@ pub(super) struct Pages {
     /// Where pages on the host come from, and the pages: kept for as long as kernels may reach them.
     arena: Option<Arena>,
     on_host: Vec<PinnedSlice<Entry>>,
+    /// Bytes of the GPU's memory that other tables take.
+    beside: usize,
     /// Of each page; the table has room for more.
     addresses: Vec<u64>,
     table: CudaBuffer<u64>,
@@ -67,6 +69,7 @@ impl Pages {
             on_gpu: VecDeque::new(),
             arena: None,
             on_host: Vec::new(),
+            beside: 0,
             addresses: Vec::new(),
             table: CudaBuffer::zeros(cuda, stream, 0, operation)?,
         })
@@ -86,8 +89,10 @@ impl Pages {
         launch.reading(&self.table)
     }
 
-    /// Sees to it that there are `count` pages. New ones hold anything.
-    pub fn grow(&mut self, cuda: &Cuda, count: usize) -> Result<(), CudaError> {
+    /// Sees to it that there are `count` pages. New ones hold anything. Of what the GPU's memory may hold, others take
+    /// `beside` bytes.
+    pub fn grow(&mut self, cuda: &Cuda, count: usize, beside: usize) -> Result<(), CudaError> {
+        self.beside = beside;
         let mut changed = self.addresses.len();
         while self.addresses.len() < count {
             let place = match self.vacancy(cuda)? {
@@ -126,7 +131,7 @@ impl Pages {
             return Ok(Some(place));
         }
         let there = self.on_gpu.len();
-        let allowed = (self.options.gpu_bytes_max / self.page_bytes()).max(1);
+        let allowed = (self.options.gpu_bytes_max.saturating_sub(self.beside) / self.page_bytes()).max(1);
         let pages = SLAB_PAGES.max(there / 4).min(allowed.saturating_sub(there));
         if pages == 0 {
             return Ok(None);

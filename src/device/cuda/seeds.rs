@@ -7,6 +7,7 @@ use super::context::Cuda;
 use super::error::CudaError;
 use super::launch::{Launch, check_len, product, to_u32};
 use super::memory::CudaBuffer;
+use super::staging::{Fetched, Staging};
 use super::stream::Stream;
 use super::twins::{Seeds, Slots};
 
@@ -61,16 +62,24 @@ impl GpuSeeds {
         self.count.fill_front_words(1, to_u32(operation, "seeds", count)?, operation)
     }
 
-    /// The pairs, copied to the host. Waits.
+    /// Enqueues a copy of how many pairs there are, through `staging`.
     ///
     /// # Errors
     /// The driver's.
-    pub fn to_host(&self) -> Result<(Vec<u32>, Vec<i64>), CudaError> {
-        let count = self.count.copy_to_host()?.first().map_or(0, |count| *count as usize);
-        let (mut nodes, mut times) = (self.nodes.copy_to_host()?, self.times.copy_to_host()?);
-        nodes.truncate(count);
-        times.truncate(count);
-        Ok((nodes, times))
+    pub fn fetch_count(&self, staging: &mut Staging) -> Result<Fetched<u32>, CudaError> {
+        staging.download(&self.count, 1)
+    }
+
+    /// Enqueues a copy of the first `count` pairs, likewise.
+    ///
+    /// # Errors
+    /// The driver's, or more than there is room for.
+    pub fn fetch(
+        &self,
+        staging: &mut Staging,
+        count: usize,
+    ) -> Result<(Fetched<u32>, Fetched<i64>), CudaError> {
+        Ok((staging.download(&self.nodes, count)?, staging.download(&self.times, count)?))
     }
 
     pub(super) fn argument<'a>(&'a self, launch: &mut Launch<'a>) -> Seeds {

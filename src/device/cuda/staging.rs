@@ -109,7 +109,7 @@ impl Staging {
         // SAFETY: the buffer has these bytes, and is freed in the order of this stream. Those of the host live until
         // the GPU is through with them (the arena's end waits), and are written again only behind a wait for the
         // stream.
-        unsafe { to.stream().queue().upload(to.address(), host, bytes) }
+        unsafe { to.stream().upload(to.address(), host, bytes) }
             .during(UPLOADING, || format!("{} values of {} bytes", values.len(), size_of::<T>()))
     }
 
@@ -130,7 +130,7 @@ impl Staging {
             return Ok(fetched);
         };
         // SAFETY: as in `upload`; nobody looks at these bytes before the stream has been waited for.
-        unsafe { from.stream().queue().download(from.address(), self.place(first), bytes) }
+        unsafe { from.stream().download(from.address(), self.place(first), bytes) }
             .during(DOWNLOADING, || format!("{len} values of {} bytes", size_of::<T>()))?;
         self.late.push(Late { first, bytes, to: Arc::downgrade(&fetched.bytes) });
         Ok(fetched)
@@ -237,7 +237,9 @@ impl<T: Pod> Fetched<T> {
             operation: DOWNLOADING,
             mismatch: "values that were asked for through other pinned memory".into(),
         })?;
-        Ok(bytes.chunks_exact(size_of::<T>().max(1)).map(bytemuck::pod_read_unaligned).collect())
+        let mut values = vec![T::zeroed(); bytes.len() / size_of::<T>().max(1)];
+        bytemuck::cast_slice_mut(&mut values).copy_from_slice(bytes);
+        Ok(values)
     }
 }
 

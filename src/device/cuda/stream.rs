@@ -2,12 +2,15 @@
 //!
 //! What is enqueued on a stream may be recorded, to happen later (`capture`): then it has no places to wait for.
 
+#![allow(unsafe_code)]
+
 use std::sync::Arc;
 
 use cudarc::driver::{CudaContext, result};
 
+use super::bus::Bus;
 use super::context::{TIMING_VERSION_MIN, driver_version, shown};
-use super::driver::{Driver, Mark, Queue};
+use super::driver::{Driver, Fault, Mark, Queue};
 use super::error::{CudaError, During};
 use super::recording::Recording;
 use super::simulator::Simulator;
@@ -23,6 +26,7 @@ pub struct Stream {
     queue: Queue,
     name: &'static str,
     recording: Arc<Recording>,
+    bus: Arc<Bus>,
 }
 
 impl Stream {
@@ -30,6 +34,7 @@ impl Stream {
         context: &Arc<CudaContext>,
         name: &'static str,
         priority: Priority,
+        bus: &Arc<Bus>,
     ) -> Result<Self, CudaError> {
         let making = "making a stream";
         context.bind_to_thread().during(making, || name.into())?;
@@ -39,11 +44,17 @@ impl Stream {
                 .and_then(|(least, _greatest)| context.new_stream_with_priority(least)),
         };
         let queue = Queue::Nvidia(stream.during(making, || name.into())?);
-        Ok(Self { queue, name, recording: Arc::default() })
+        Ok(Self { queue, name, recording: Arc::default(), bus: bus.clone() })
     }
 
-    pub(super) fn simulated(simulator: Arc<dyn Simulator>, name: &'static str, number: u8) -> Self {
-        Self { queue: Queue::Simulated(simulator, number), name, recording: Arc::default() }
+    pub(super) fn simulated(
+        simulator: Arc<dyn Simulator>,
+        name: &'static str,
+        number: u8,
+        bus: &Arc<Bus>,
+    ) -> Self {
+        let queue = Queue::Simulated(simulator, number);
+        Self { queue, name, recording: Arc::default(), bus: bus.clone() }
     }
 
     /// Waits until all that was enqueued on it is done.
@@ -113,6 +124,30 @@ impl Stream {
 
     pub(super) fn recording(&self) -> &Recording {
         &self.recording
+    }
+
+    /// Enqueues a copy from memory of the host.
+    ///
+    /// # Safety
+    /// As for [`Queue::upload`].
+    pub(super) unsafe fn upload(&self, to: u64, from: *const u8, bytes: usize) -> Result<(), Fault> {
+        self.bus.to_gpu(bytes);
+        // SAFETY: the caller's promise.
+        unsafe { self.queue.upload(to, from, bytes) }
+    }
+
+    /// Enqueues a copy to memory of the host.
+    ///
+    /// # Safety
+    /// As for [`Queue::download`].
+    pub(super) unsafe fn download(&self, from: u64, to: *mut u8, bytes: usize) -> Result<(), Fault> {
+        self.bus.to_host(bytes);
+        // SAFETY: the caller's promise.
+        unsafe { self.queue.download(from, to, bytes) }
+    }
+
+    pub(super) fn bus(&self) -> &Arc<Bus> {
+        &self.bus
     }
 
     pub(super) fn queue(&self) -> &Queue {

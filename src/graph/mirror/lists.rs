@@ -86,12 +86,6 @@ impl Lists {
             + self.directory.bytes()
     }
 
-    /// Nodes of which the number of entries is not `degree`.
-    pub fn differing(&self, degree: impl Fn(NodeId) -> u64) -> impl Iterator<Item = NodeId> {
-        let nodes = (0..).map(NodeId).zip(&self.lists);
-        nodes.filter(move |&(node, list)| self.entries(list) as u64 != degree(node)).map(|(node, _)| node)
-    }
-
     /// Number of entries of a list.
     pub fn entries_of(&self, edit: &Edit) -> usize {
         self.entries(&edit.list)

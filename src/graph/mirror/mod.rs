@@ -6,6 +6,10 @@
 //! are and the GPU copies nothing by itself. Late entries and deletions change what is stored: the blocks from there on
 //! are rewritten, read from the store. Results do not depend on how entries are cut into blocks.
 //!
+//! The store may be ahead of the batch. A deletion that it has carried out takes effect at once: the lists that it
+//! shortened are read anew, and until the mirror has passed its position, entries of a batch are taken in as the store
+//! has them, not as they arrived.
+//!
 //! Edges that the store releases because of their age stay until their blocks are written anew; views do not show
 //! them.
 //!
@@ -18,8 +22,14 @@ mod slots;
 
 pub use patch::GraphPatch;
 
+use std::sync::Arc;
+
+use hashbrown::HashSet;
+use parking_lot::Mutex;
+
 use super::entry::Record;
 use super::plan::{BatchPlan, ShardMap};
+use super::shortened::Shortened;
 use super::spill::SpillError;
 use super::store::GraphStore;
 use crate::device::cuda::graph::TableLengths;
@@ -27,6 +37,9 @@ use crate::event::{EdgeBatch, EdgeId, NodeId};
 use layout::BLOCK_UNITS_MAX;
 use lists::Lists;
 use slots::TableFull;
+
+/// Entries and blocks of a patch of a copy, unless a list has more: some MiB.
+const PIECE: usize = 1 << 18;
 
 /// Why a mirror cannot follow.
 #[derive(Debug, thiserror::Error)]
@@ -77,36 +90,53 @@ impl Default for MirrorOptions {
 pub struct GraphMirror {
     lists: Lists,
     applied: EdgeId,
+    /// What deletions of the store changed and this has not taken in.
+    shortened: Arc<Mutex<Shortened>>,
+    /// Before this position the store may lack edges of a batch.
+    deleted_until: EdgeId,
     plan: BatchPlan,
 }
 
 impl GraphMirror {
-    /// A mirror of the empty graph.
-    #[must_use]
-    pub fn new(options: MirrorOptions) -> Self {
+    /// A mirror of `store`; `take` gets the patches that fill empty tables with it, one at least.
+    ///
+    /// # Errors
+    /// Entries cannot be read, or are too many, or what `take` returns.
+    pub fn copy<E: From<MirrorError>>(
+        store: &GraphStore,
+        options: MirrorOptions,
+        mut take: impl FnMut(&GraphPatch) -> Result<(), E>,
+    ) -> Result<Self, E> {
         let page_log2 = options.page_log2.clamp(1, 16);
         let most = BLOCK_UNITS_MAX.min(1 << page_log2);
         let options =
             MirrorOptions { page_log2, block_entries_max: options.block_entries_max.clamp(1, most) };
-        Self { lists: Lists::new(options), applied: EdgeId(0), plan: BatchPlan::default() }
-    }
-
-    /// A mirror of `store`, and the patch that fills empty tables with it.
-    ///
-    /// # Errors
-    /// Entries cannot be read, or are too many.
-    pub fn copy(store: &GraphStore, options: MirrorOptions) -> Result<(Self, GraphPatch), MirrorError> {
-        let mut mirror = Self { applied: store.applied(), ..Self::new(options) };
+        // Asked for first: what is deleted from here on may or may not be in the copy.
+        let shortened = store.copies.watch();
+        let mut mirror = Self {
+            lists: Lists::new(options),
+            applied: store.applied(),
+            shortened,
+            deleted_until: EdgeId(0),
+            plan: BatchPlan::default(),
+        };
         let mut patch = GraphPatch::default();
         let nodes = u32::try_from(store.stats().nodes).map_err(|_| MirrorError::Full)?;
         for node in (0..nodes).map(NodeId) {
             mirror.rewrite(store, node, (0, 0), &mut patch)?;
+            if patch.entries.len() + patch.blocks.len() >= PIECE {
+                mirror.finish(store, &mut patch);
+                take(&patch)?;
+                patch.clear();
+            }
         }
         mirror.finish(store, &mut patch);
-        Ok((mirror, patch))
+        take(&patch)?;
+        Ok(mirror)
     }
 
-    /// The patch for `batch`, which `store` has applied and which is the next one.
+    /// The patch for `batch`, which `store` has applied and which is the next one, and for what was deleted in the
+    /// store since the last one. Of the batch only edges count.
     ///
     /// # Errors
     /// Entries cannot be read, or are too many, or batches are missing.
@@ -114,19 +144,27 @@ impl GraphMirror {
         if batch.first != self.applied || store.applied() < batch.end() {
             return Err(MirrorError::Gap { at: self.applied, batch: batch.first, store: store.applied() });
         }
+        let Shortened { nodes: shortened, until } = std::mem::take(&mut *self.shortened.lock());
+        self.deleted_until = self.deleted_until.max(until);
         self.applied = batch.end();
         let mut patch = GraphPatch::default();
         let mut plan = std::mem::take(&mut self.plan);
         plan.arrange(batch, 0..batch.len(), ShardMap::new(1));
-        let result = if batch.has_deletions() {
-            self.rewrite_changed(store, &plan, &mut patch)
-        } else {
-            self.add_all(store, batch, &plan, &mut patch)
-        };
+        let result = self.add_all(store, batch, (&plan, &shortened), &mut patch);
         self.plan = plan;
         result?;
+        if !shortened.is_empty() {
+            shortened.iter().try_for_each(|&node| self.rewrite(store, node, (0, 0), &mut patch))?;
+            patch.nodes.sort_unstable_by_key(|placed| placed.node);
+        }
         self.finish(store, &mut patch);
         Ok(patch)
+    }
+
+    /// Whether the store has deleted what this still has.
+    #[must_use]
+    pub fn has_deleted(&self) -> bool {
+        !self.shortened.lock().nodes.is_empty()
     }
 
     /// One past the last edge that it knows.
@@ -147,36 +185,38 @@ impl GraphMirror {
         self.lists.bytes() + self.plan.bytes()
     }
 
-    /// Adds the edges of a batch without deletions.
+    /// Adds the edges of a batch to the lists that are not `shortened`.
     fn add_all(
         &mut self,
         store: &GraphStore,
         batch: &EdgeBatch,
-        plan: &BatchPlan,
+        (plan, shortened): (&BatchPlan, &HashSet<NodeId>),
         patch: &mut GraphPatch,
     ) -> Result<(), MirrorError> {
         let mut result = Ok(());
         let mut records = Vec::new();
+        let lacks = batch.first < self.deleted_until;
         for (_, words) in plan.shards() {
             plan.for_each_node(batch, words, &mut records, |index, records| {
-                if result.is_ok() {
-                    result = self.add(store, node_of(index), records, patch);
+                let node = node_of(index);
+                if result.is_ok() && !shortened.contains(&node) {
+                    result = self.add(store, node, (records, lacks), patch);
                 }
             });
         }
         result
     }
 
-    /// Adds `records`, ascending, to the list of `node`.
+    /// Adds `records`, ascending, to the list of `node`; the store may lack some of them if `lacks` says so.
     fn add(
         &mut self,
         store: &GraphStore,
         node: NodeId,
-        records: &[Record],
+        (records, lacks): (&[Record], bool),
         patch: &mut GraphPatch,
     ) -> Result<(), MirrorError> {
         let mut edit = self.lists.edit(node);
-        if edit.is_late(records[0].time) {
+        if lacks || edit.is_late(records[0].time) {
             let place = self.lists.place_of(&edit, records[0].time);
             let entries = self.lists.entries_of(&edit) + records.len();
             return self.rewrite(store, node, (place, entries), patch);
@@ -205,22 +245,6 @@ impl GraphMirror {
         self.lists.append(&mut edit, &records[left..], end, false, patch)?;
         self.lists.commit(edit, patch);
         Ok(())
-    }
-
-    /// Rewrites what a batch with deletions may have changed: the lists in its plan, and those of which the store does
-    /// not hold as many entries as the GPU.
-    fn rewrite_changed(
-        &mut self,
-        store: &GraphStore,
-        plan: &BatchPlan,
-        patch: &mut GraphPatch,
-    ) -> Result<(), MirrorError> {
-        let mut nodes: Vec<NodeId> =
-            plan.shards().flat_map(|(_, words)| plan.nodes(words)).map(node_of).collect();
-        nodes.extend(self.lists.differing(|node| store.degree(node)));
-        nodes.sort_unstable();
-        nodes.dedup();
-        nodes.into_iter().try_for_each(|node| self.rewrite(store, node, (0, 0), patch))
     }
 
     fn finish(&self, store: &GraphStore, patch: &mut GraphPatch) {

@@ -8,7 +8,7 @@ use crate::device::cuda::graph::{GraphUpload, TableLengths};
 use crate::graph::entry::Record;
 
 /// An upload, and how large the tables are with it.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct GraphPatch {
     pub(super) entries: Vec<PlacedEntry>,
     pub(super) blocks: Vec<MirrorBlock>,
@@ -19,6 +19,14 @@ pub struct GraphPatch {
 }
 
 impl GraphPatch {
+    /// Makes it one that brings nothing; room is kept.
+    pub(super) fn clear(&mut self) {
+        self.entries.clear();
+        self.blocks.clear();
+        self.nodes.clear();
+        self.block_indexes.clear();
+    }
+
     /// Brings `records` as the entries from `position` on of a block that has them.
     pub(super) fn place(&mut self, block: &MirrorBlock, position: usize, records: &[Record], page_log2: u32) {
         let places = (position..).zip(records);

@@ -37,7 +37,7 @@ fn learn_next(learner: &mut Learner, batch: &mut LearnBatch, ahead: bool) -> (Ve
     learner.prepare(batch, &negatives, StepMode::Train).unwrap();
     let scores = learner.trainer.score_prepared(&learner.prepared).unwrap();
     let engine = learner.shared.engine.clone();
-    let world = step::world(&engine, &engine.stores.node_features, batch);
+    let world = step::world(&engine, (&engine.stores.node_features, None), batch);
     let (mut newest, preparer) = (PreparedBatch::default(), learner.trainer.preparer());
     let positives = Positives { src: &batch.src, dst: &batch.dst, times: &batch.times, edges: &batch.edges };
     let against = Negatives { src: &batch.src, dst: &negatives };

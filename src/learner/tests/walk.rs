@@ -42,7 +42,7 @@ fn own_scores(learner: &Learner, rig: &Rig) -> Vec<f32> {
     let at = LearnBatch { end: rig.log.end(), ..LearnBatch::default() };
     let candidates: Vec<NodeId> = (8..20).map(NodeId).collect();
     let of = |u| {
-        let world = step::world(&rig.shared.engine, &rig.shared.engine.stores.node_features, &at);
+        let world = step::world(&rig.shared.engine, (&rig.shared.engine.stores.node_features, None), &at);
         learner.trainer.score_candidates(&world, NodeId(u), EventTime(10_000), &candidates).unwrap()
     };
     (0..8).flat_map(of).collect()

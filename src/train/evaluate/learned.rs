@@ -9,8 +9,9 @@ use super::node_label::Encoder;
 use super::{Contender, Epoch, EvaluationError, Scores, Trainable};
 use crate::event::{EdgeBatch, EventTime, NodeId};
 use crate::feature::{FeatureError, FeatureStore};
-use crate::graph::{GraphOptions, GraphStore, GraphView};
+use crate::graph::{GraphOptions, GraphStore};
 use crate::model::{EdgeTypes, ModelState, Weights};
+use crate::sampler::DeviceSampler;
 use crate::train::lookahead::{Helper, Lookahead};
 use crate::train::protocol::{Batch, Populations};
 use crate::train::replay::{self, ReplayOptions};
@@ -46,8 +47,33 @@ impl StreamFeatures {
         Ok(Self { edges, nodes: FeatureStore::new(0) })
     }
 
-    fn world<'a>(&'a self, view: GraphView<'a>) -> World<'a> {
-        World { view, edge_features: &self.edges, node_features: &self.nodes }
+    fn world<'a>(&'a self, graph: &'a Graph) -> World<'a> {
+        let (view, sampler) = (graph.store.view(), graph.sampler.as_ref());
+        World { view, edge_features: &self.edges, node_features: &self.nodes, sampler }
+    }
+}
+
+/// A graph, and what samples it on the GPU that trains.
+struct Graph {
+    store: GraphStore,
+    sampler: Option<DeviceSampler>,
+}
+
+impl Graph {
+    /// The graph of `edges`, for `trainer`.
+    fn of(trainer: &Trainer, edges: &EdgeBatch) -> Result<Self, EvaluationError> {
+        let (store, sampler) = (GraphStore::new(GraphOptions::default()), trainer.device_sampler());
+        store.apply(edges)?;
+        sampler.iter().for_each(|sampler| sampler.open(&store));
+        Ok(Self { store, sampler })
+    }
+
+    /// Adds the next edges, unless they are in.
+    fn add(&self, edges: &EdgeBatch) -> Result<(), EvaluationError> {
+        if self.store.apply(edges)?.skipped == 0 {
+            self.sampler.iter().for_each(|sampler| sampler.follow(&self.store, edges));
+        }
+        Ok(())
     }
 }
 
@@ -56,9 +82,9 @@ pub struct Learned {
     trainer: Trainer,
     features: StreamFeatures,
     /// The edges that are trained on.
-    training: GraphStore,
+    training: Graph,
     /// All edges of the stream.
-    everything: GraphStore,
+    everything: Graph,
     lookahead: Lookahead,
 }
 
@@ -73,13 +99,13 @@ impl Learned {
         trainer: Trainer,
     ) -> Result<Self, EvaluationError> {
         let features = StreamFeatures::new(stream, trainer.options().model.edge_types())?;
-        let (training, everything) =
-            (GraphStore::new(GraphOptions::default()), GraphStore::new(GraphOptions::default()));
+        let (mut training, mut everything) = (EdgeBatch::default(), EdgeBatch::default());
         if samples_neighbors(&trainer) {
             let rows = 0..populations.split.validation;
-            training.apply(&stream.edge_batch(rows, |row| populations.is_train(row)))?;
-            everything.apply(&stream.edge_batch(0..stream.len(), |_| true))?;
+            training = stream.edge_batch(rows, |row| populations.is_train(row));
+            everything = stream.edge_batch(0..stream.len(), |_| true);
         }
+        let (training, everything) = (Graph::of(&trainer, &training)?, Graph::of(&trainer, &everything)?);
         Ok(Self { trainer, features, training, everything, lookahead: Lookahead::new(Helper::new()) })
     }
 }
@@ -87,7 +113,7 @@ impl Learned {
 impl Contender for Learned {
     fn take(&mut self, batch: &Batch, mode: StepMode) -> Result<Scores, EvaluationError> {
         let graph = if mode == StepMode::Train { &self.training } else { &self.everything };
-        let world = self.features.world(graph.view());
+        let world = self.features.world(graph);
         let report = self.trainer.step(&world, &batch.positives(), &batch.negatives(), mode)?;
         Ok(Scores { positive: report.positive, negative: report.negative })
     }
@@ -98,7 +124,7 @@ impl Contender for Learned {
         time: EventTime,
         candidates: &[NodeId],
     ) -> Result<Vec<f32>, EvaluationError> {
-        let world = self.features.world(self.everything.view());
+        let world = self.features.world(&self.everything);
         Ok(self.trainer.score_candidates(&world, src, time, candidates)?)
     }
 
@@ -107,7 +133,7 @@ impl Contender for Learned {
         if let [RankQuery { src, time, candidates }] = queries {
             return Ok(vec![self.score_candidates(*src, *time, candidates)?]);
         }
-        let world = self.features.world(self.everything.view());
+        let world = self.features.world(&self.everything);
         Ok(self.trainer.score_queries(&world, queries)?)
     }
 }
@@ -120,7 +146,7 @@ impl Trainable for Learned {
     }
 
     fn train(&mut self, epoch: &mut Epoch<'_>) -> Result<(), EvaluationError> {
-        let world = &self.features.world(self.training.view());
+        let world = &self.features.world(&self.training);
         let (batches, record) = (&mut epoch.batches, &mut epoch.record);
         let mut batch = Batch::default();
         let source = |preparer: &Preparer, prepared: &mut PreparedBatch| {
@@ -162,7 +188,7 @@ impl Encoder for Learned {
             walks.features(&batch.src, &batch.dst, &batch.times, &mut rows[from..]);
             return Ok(());
         }
-        let world = self.features.world(self.everything.view());
+        let world = self.features.world(&self.everything);
         rows.extend(self.trainer.embeddings(&world, &batch.src, &batch.times)?);
         Ok(())
     }
@@ -184,7 +210,7 @@ pub struct TestThenTrain<'a> {
     stream: &'a Stream,
     trainer: Trainer,
     features: StreamFeatures,
-    graph: GraphStore,
+    graph: Graph,
     sight: Sight,
     batch: PreparedBatch,
     replays: ReplayOptions,
@@ -201,7 +227,7 @@ impl<'a> TestThenTrain<'a> {
     /// When feature rows of the stream have different lengths.
     pub fn new(stream: &'a Stream, trainer: Trainer, sight: Sight) -> Result<Self, EvaluationError> {
         let features = StreamFeatures::new(stream, trainer.options().model.edge_types())?;
-        let graph = GraphStore::new(GraphOptions::default());
+        let graph = Graph::of(&trainer, &EdgeBatch::default())?;
         let (batch, replayed) = (PreparedBatch::default(), PreparedBatch::default());
         let (replays, pool, old) = (ReplayOptions::default(), StreamNegatives::new(), Batch::default());
         Ok(Self { stream, trainer, features, graph, sight, batch, replays, pool, old, replayed })
@@ -224,7 +250,7 @@ impl<'a> TestThenTrain<'a> {
             self.old.negative_src.clone_from(&self.old.src);
             let Batch { src, dst, negative_dst, .. } = &mut self.old;
             self.pool.draw([seed ^ replay::STREAM ^ number, now], src, dst, negative_dst);
-            let world = self.features.world(self.graph.view());
+            let world = self.features.world(&self.graph);
             let (positives, negatives) = (self.old.positives(), self.old.negatives());
             self.trainer.prepare(&world, &positives, &negatives, StepMode::Train, &mut self.replayed)?;
             self.trainer.replay_prepared(&self.replayed, now.wrapping_add(number << 48))?;
@@ -245,9 +271,9 @@ impl Contender for TestThenTrain<'_> {
             EdgeBatch::default()
         };
         if self.sight == Sight::WithinBatch {
-            self.graph.apply(&edges)?;
+            self.graph.add(&edges)?;
         }
-        let world = self.features.world(self.graph.view());
+        let world = self.features.world(&self.graph);
         self.trainer.prepare(&world, &batch.positives(), &batch.negatives(), mode, &mut self.batch)?;
         // Where nothing is dropped or deferred, the scores that are learned from are those of the test.
         let differs = self.trainer.options().model.dropout() > 0.0 || self.trainer.defers();
@@ -258,7 +284,7 @@ impl Contender for TestThenTrain<'_> {
         };
         let report = self.trainer.step_prepared(&self.batch)?;
         let (positive, negative) = undropped.unwrap_or((report.positive, report.negative));
-        self.graph.apply(&edges)?;
+        self.graph.add(&edges)?;
         self.pool.observe(&batch.dst, &[]);
         if mode == StepMode::Train {
             self.replay(first, batch.rows.len())?;
@@ -272,7 +298,7 @@ impl Contender for TestThenTrain<'_> {
         time: EventTime,
         candidates: &[NodeId],
     ) -> Result<Vec<f32>, EvaluationError> {
-        let world = self.features.world(self.graph.view());
+        let world = self.features.world(&self.graph);
         Ok(self.trainer.score_candidates(&world, src, time, candidates)?)
     }
 }

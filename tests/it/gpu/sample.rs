@@ -20,6 +20,7 @@ const UNBOUNDED: CudaGraphOptions = CudaGraphOptions {
     form: MirrorOptions { page_log2: 12, block_entries_max: 256 },
     gpu_bytes_max: usize::MAX,
     host_bytes_max: 0,
+    table_bytes_max: usize::MAX,
 };
 
 /// Samples on both, and compares; returns how many edges were found.
@@ -33,7 +34,9 @@ fn compare(
     let mut expected = Layers::new();
     expected.sample(view, seeds, &request, layers).unwrap();
     on_gpu.sample(graph, view, seeds, &request, layers).unwrap();
-    let found = on_gpu.to_host().unwrap();
+    let mut read = Layers::new();
+    on_gpu.read_into(&mut read).unwrap();
+    let found = read.layers();
     assert_eq!(found.len(), layers);
     for (number, (found, expected)) in found.iter().zip(expected.layers()).enumerate() {
         let bits = |layer: &Layer| layer.graph.deltas.iter().map(|delta| delta.to_bits()).collect::<Vec<_>>();
@@ -55,7 +58,7 @@ fn one_case(cuda: &Arc<Cuda>, seed: u64) -> u64 {
     };
     // From all pages on the GPU to all but one on the host.
     let gpu_bytes_max = random.pick(&[usize::MAX, 1 << 12, 0]);
-    let tiers = CudaGraphOptions { form, gpu_bytes_max, host_bytes_max: 1 << 26 };
+    let tiers = CudaGraphOptions { form, gpu_bytes_max, host_bytes_max: 1 << 26, ..UNBOUNDED };
     let mut store = GraphStore::new(options);
     let age = random.pick(&[-1, -1, 50, 1 << 35]);
     if age > 0 {
@@ -68,9 +71,13 @@ fn one_case(cuda: &Arc<Cuda>, seed: u64) -> u64 {
     }
     let mut graph = CudaGraph::copy(cuda, &store, tiers).unwrap();
     let mut layers = CudaLayers::new(cuda);
+    // How many batches the store is ahead of the GPU, deletions included.
+    let ahead = random.pick(&[0, 0, 1, 6]);
     let mut found = 0;
     for (i, batch) in batches.iter().enumerate().skip(begin) {
-        store.apply(batch).unwrap();
+        for batch in batches[i..].iter().take(1 + ahead) {
+            store.apply(batch).unwrap();
+        }
         graph.follow(&store, batch).unwrap();
         if i % 10 != 0 && i + 1 != batches.len() {
             continue;
@@ -103,6 +110,63 @@ fn a_gpu_that_follows_any_stream_samples_as_the_cpu_from_both_tiers() {
     assert!(found > 2_000 || given.is_some(), "{found} edges in all samples");
 }
 
+/// A thread applies a stream with deletions while the GPU takes a copy and follows it; in the end both hold the same.
+fn one_race(cuda: &Arc<Cuda>, seed: u64) -> u64 {
+    let mut random = Random(seed);
+    let records = stream(&mut random, 1_500, true);
+    let batches = batches(&records, &[random.pick(&[3, 40]), 100]);
+    let (store, form) = (GraphStore::new(GraphOptions::default()), MirrorOptions::default());
+    let follow = |graph: &mut Option<CudaGraph>| {
+        let applied = store.applied();
+        let graph = graph.get_or_insert_with(|| {
+            CudaGraph::copy(cuda, &store, CudaGraphOptions { form, ..UNBOUNDED }).unwrap()
+        });
+        for batch in batches.iter().filter(|batch| batch.end() <= applied) {
+            let at = graph.applied();
+            if batch.first <= at && at < batch.end() {
+                let rest = (at.0 - batch.first.0) as usize..;
+                let rest = EdgeBatch {
+                    first: at,
+                    op: batch.op[rest.clone()].to_vec(),
+                    src: batch.src[rest.clone()].to_vec(),
+                    dst: batch.dst[rest.clone()].to_vec(),
+                    time: batch.time[rest].to_vec(),
+                    ..EdgeBatch::default()
+                };
+                graph.follow(&store, &rest).unwrap();
+            }
+        }
+        graph.follow_deletions(store.view()).unwrap();
+    };
+    let mut graph = None;
+    let after = random.below(1_000);
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| batches.iter().for_each(|batch| drop(store.apply(batch))));
+        while !writer.is_finished() {
+            if store.applied().0 >= after {
+                follow(&mut graph);
+            }
+        }
+    });
+    follow(&mut graph);
+    let mut layers = CudaLayers::new(cuda);
+    let (nodes, times) = seed_requests(&mut random, &batches, 200);
+    let request = any_request(&mut random).0;
+    let seeds = Seeds { nodes: &nodes, times: &times };
+    compare(graph.as_ref().unwrap(), &mut layers, store.view(), seeds, (request, 2))
+}
+
+#[test]
+fn a_gpu_that_copies_a_graph_while_it_changes_ends_with_what_that_holds() {
+    let cuda = gpu();
+    let given = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok());
+    let cases = if small() { 10 } else { 100 };
+    for seed in given.map_or(0..cases, |seed: u64| seed..seed + 1) {
+        println!("SEED={seed}");
+        one_race(&cuda, seed);
+    }
+}
+
 #[test]
 fn batches_of_a_real_stream_are_sampled_on_a_gpu_as_by_the_cpu() {
     let Some(folder) = data_folder() else { return };
@@ -129,6 +193,11 @@ fn batches_of_a_real_stream_are_sampled_on_a_gpu_as_by_the_cpu() {
         found += compare(&graph, &mut layers, view, seeds, (recent, 1));
         found += compare(&graph, &mut layers, view, seeds, (uniform, 2));
     }
+    // All at once, in pieces.
+    let copied = CudaGraph::copy(&cuda, &store, UNBOUNDED).unwrap();
+    let (nodes, times) = training_seeds(&stream, (0..stream.len()).step_by(10 * step), &mut random);
+    let [recent, _] = training_requests(0);
+    compare(&copied, &mut layers, store.view(), Seeds { nodes: &nodes, times: &times }, (recent, 2));
     let (on_gpu, on_host) = graph.tables().pages();
     assert!(found > 20_000 && on_gpu > 10 && on_host > 10, "{found} edges, {on_gpu} and {on_host} pages");
 }
@@ -162,13 +231,18 @@ fn what_a_gpu_does_not_have_or_cannot_do_is_refused_in_words() {
     let lopsided = Seeds { nodes: &[NodeId(0); 3], times: &[EventTime(50); 2] };
     let error = layers.sample(&graph, store.view(), lopsided, &request, 1).unwrap_err().to_string();
     assert!(error.contains("3 nodes and 2 times"), "{error}");
-    assert!(layers.to_host().unwrap().is_empty(), "nothing is left of what failed");
+    let mut read = Layers::new();
+    layers.read_into(&mut read).unwrap();
+    assert!(read.layers().is_empty(), "nothing is left of what failed");
     compare(&graph, &mut layers, store.view(), seeds, (SampleRequest { fanout: 32, ..request }, 2));
 
     // Two pages fit, and the third has no place.
     let form = MirrorOptions { page_log2: 5, block_entries_max: 32 };
-    let tiers = CudaGraphOptions { form, gpu_bytes_max: 384, host_bytes_max: 384 };
+    let tiers = CudaGraphOptions { form, gpu_bytes_max: 384, host_bytes_max: 384, ..UNBOUNDED };
     let error = CudaGraph::copy(&cuda, &store, tiers).err().unwrap();
     assert!(matches!(&error, CudaGraphError::Cuda(error) if error.is_out_of_memory()), "{error}");
     assert!(error.to_string().contains("allow more"), "{error}");
+    let tiers = CudaGraphOptions { table_bytes_max: 1_000, ..UNBOUNDED };
+    let error = CudaGraph::copy(&cuda, &store, tiers).err().unwrap();
+    assert!(error.to_string().contains("1000 are allowed"), "{error}");
 }

@@ -51,7 +51,8 @@ pub fn small_tgat() -> TgatOptions {
     }
 }
 
-fn on_gpu() -> Device {
+/// A device of its own on the GPU of all tests.
+pub fn on_gpu() -> Device {
     Device::Cuda(CudaWork::new(gpu()))
 }
 

@@ -4,7 +4,7 @@
 use evergraph::device::rng;
 use evergraph::event::{EdgeBatch, EdgeId, EventTime, NodeId};
 use evergraph::graph::{
-    GraphMirror, GraphOptions, GraphPatch, GraphStore, GraphView, MirrorOptions, Retention,
+    GraphMirror, GraphOptions, GraphPatch, GraphStore, GraphView, MirrorError, MirrorOptions, Retention,
 };
 use evergraph::sampler::{Layers, MessageFlowGraph, SampleRequest, SamplingPolicy, Seeds};
 use evergraph::train::stream::Stream;
@@ -19,6 +19,18 @@ use crate::protocol_edgebank::data_folder;
 struct Session {
     jobs: Arrays,
     expected: Vec<(String, Layers)>,
+}
+
+/// A mirror of a small graph, and the one patch that brings it.
+fn copy(store: &GraphStore, form: MirrorOptions) -> (GraphMirror, GraphPatch) {
+    let mut patches = Vec::new();
+    let take = |patch: &GraphPatch| {
+        patches.push(patch.clone());
+        Ok::<_, MirrorError>(())
+    };
+    let mirror = GraphMirror::copy(store, form, take).unwrap();
+    assert_eq!(patches.len(), 1);
+    (mirror, patches.remove(0))
 }
 
 impl Session {
@@ -153,7 +165,7 @@ fn one_case(seed: u64) -> u64 {
     for batch in &batches[..begin] {
         store.apply(batch).unwrap();
     }
-    let (mut mirror, patch) = GraphMirror::copy(&store, form).unwrap();
+    let (mut mirror, patch) = copy(&store, form);
     let mut session = Session::default();
     session.upload(&patch, form, &mut random);
     for (i, batch) in batches.iter().enumerate().skip(begin) {
@@ -209,7 +221,7 @@ proptest! {
         let store = GraphStore::new(GraphOptions::default());
         store.apply(&batch).unwrap();
         let form = MirrorOptions { page_log2: 8, block_entries_max: random.pick(&[2, 30, 256]) };
-        let (_, patch) = GraphMirror::copy(&store, form).unwrap();
+        let (_, patch) = copy(&store, form);
         let mut session = Session::default();
         session.upload(&patch, form, &mut random);
         for bound in [3_000, 2_900, 1_000, 40, 1] {
@@ -233,7 +245,7 @@ fn a_late_event_finds_its_place_after_the_store_released_older_ones() {
     store.apply(&batch).unwrap();
     let form = MirrorOptions { page_log2: 6, block_entries_max: 8 };
     let (mut session, mut random) = (Session::default(), Random(2));
-    let (mut mirror, patch) = GraphMirror::copy(&store, form).unwrap();
+    let (mut mirror, patch) = copy(&store, form);
     session.upload(&patch, form, &mut random);
     (0..).find(|&part| !store.release_part(part, EventTime(100)).unwrap());
     assert!(store.degree(NodeId(0)) < 210);
@@ -276,7 +288,7 @@ fn batches_of_a_real_stream_are_sampled_as_by_the_cpu() {
     let file = folder.join("wikipedia.csv.gz");
     let stream = evergraph::cli::events::read_stream(&file, &mut |_| ()).unwrap();
     let (store, form) = (GraphStore::new(GraphOptions::default()), MirrorOptions::default());
-    let mut mirror = GraphMirror::new(form);
+    let (mut mirror, _) = copy(&store, form);
     let (mut session, mut random) = (Session::default(), Random(1));
     for (number, begin) in (0..stream.len()).step_by(6_000).enumerate() {
         let rows = begin..(begin + 6_000).min(stream.len());

@@ -35,6 +35,8 @@ pub struct Figures {
     pub loss: f64,
     /// In order; the first one also fills caches and buffers.
     pub each_epoch: Vec<Epoch>,
+    /// Of all threads, over all epochs.
+    pub cpu_seconds_per_million_events: Option<f64>,
     pub peak_resident_bytes: u64,
     pub parts_bytes: Parts,
     pub rows_gathered: u64,

@@ -21,16 +21,18 @@ use self::figures::{Epoch, Figures, Parts, Verified, print_summary};
 use self::served::Served;
 use self::world::{Columns, Limits, build, is_generated};
 use super::{Spread, deliver, per_second};
-use crate::cli::device::{DeviceArgs, GPU_ROW_BYTES, GpuFacts, GpuUse};
+use crate::cli::device::{DeviceArgs, GpuFacts, GpuUse};
 use crate::cli::eval::{ModelName, name_of};
 use crate::cli::{machine, output};
 use crate::config::SpillEngine;
 use crate::daemon::TierStatus;
+use crate::device::cuda::BusBytes;
 use crate::device::{Device, keep_pages_small};
 use crate::event::EdgeId;
 use crate::feature::FeatureStore;
 use crate::graph::GraphStore;
 use crate::model::ModelOptions;
+use crate::sampler::DeviceSampler;
 use crate::train::lookahead::{Helper, Lookahead, Turn};
 use crate::train::{
     DestinationPool, GRADIENT_DELAY_BATCHES, Negatives, Positives, PreparedBatch, Preparer, StepMode,
@@ -187,26 +189,26 @@ fn measure(args: &TrainArgs, (device, gpu): (Device, Option<GpuFacts>)) -> anyho
     };
     let (graph, rows) = build(&columns, dimension, limits)?;
     let no_rows = FeatureStore::new(0);
-    let world = World { view: graph.view(), edge_features: &rows, node_features: &no_rows };
-    let mut trainer = trainer(args, model, &device)?;
+    let (mut trainer, sampler) = trainer(args, model, &device, &graph)?;
+    let sampler = sampler.as_ref();
+    let world = World { view: graph.view(), edge_features: &rows, node_features: &no_rows, sampler };
     let (mut lookahead, mut served) = around(args, &model)?;
     let mut digests = Digests::default();
     let mut destinations = DestinationPool::new();
     destinations.extend(&columns.dst);
     let mut epochs = Vec::new();
+    let (cpu, bus) = (machine::cpu_seconds(), bus(&device));
     for number in 0..args.epochs {
         let negatives = (&destinations, args.seed + u64::from(number));
         let digests = args.verify.then_some(&mut digests);
         let learner = (&mut trainer, &mut lookahead, served.as_mut());
         let epoch = train(args, &columns, &world, learner, negatives, digests)?;
-        output::print_status(&format!(
-            "epoch {}: {:.0} events/s, loss {:.4}",
-            number + 1,
-            per_second(columns.len(), epoch.seconds),
-            epoch.loss
-        ));
+        let rate = per_second(columns.len(), epoch.seconds);
+        output::print_status(&format!("epoch {}: {rate:.0} events/s, loss {:.4}", number + 1, epoch.loss));
         epochs.push(epoch);
     }
+    let cpu = machine::cpu_seconds().zip(cpu).map(|(end, begin)| end - begin);
+    let trained = columns.len() * epochs.len();
     let published = served.as_ref().map_or(0, Served::bytes);
     let parts = parts(&columns, &graph, &rows, (&trainer, &lookahead, published));
     let rates = Spread::of(epochs.iter().map(|epoch| per_second(columns.len(), epoch.seconds)));
@@ -215,7 +217,8 @@ fn measure(args: &TrainArgs, (device, gpu): (Device, Option<GpuFacts>)) -> anyho
         model: name_of(args.model),
         device: args.compute.device.to_string(),
         gpu,
-        gpu_use: GpuUse::of(&trainer),
+        gpu_use: GpuUse::of(&trainer, sampler, (bus, trained)),
+        cpu_seconds_per_million_events: cpu.map(|seconds| seconds * 1e6 / trained.max(1) as f64),
         embedding_dimension: model.needs().embedding_dim,
         events: columns.len(),
         nodes: columns.nodes,
@@ -238,16 +241,31 @@ fn measure(args: &TrainArgs, (device, gpu): (Device, Option<GpuFacts>)) -> anyho
     })
 }
 
-/// The trainer, as in the daemon on that device.
-fn trainer(args: &TrainArgs, model: ModelOptions, device: &Device) -> anyhow::Result<Trainer> {
+/// Bytes that went over the bus to and from a GPU.
+fn bus(device: &Device) -> BusBytes {
+    match device {
+        Device::Cpu => BusBytes::default(),
+        Device::Cuda(work) => work.cuda().bus(),
+    }
+}
+
+/// The trainer, as in the daemon on that device, and what samples the graph for it there.
+fn trainer(
+    args: &TrainArgs,
+    model: ModelOptions,
+    device: &Device,
+    graph: &GraphStore,
+) -> anyhow::Result<(Trainer, Option<DeviceSampler>)> {
     let (gradient_delay_batches, seed) = (args.gradient_delay_batches, args.seed);
     let options = TrainerOptions { model, gradient_delay_batches, seed, ..TrainerOptions::default() };
     let mut trainer = Trainer::new(options, device)?;
-    trainer.cache_rows(GPU_ROW_BYTES);
+    args.compute.prepare(&mut trainer);
     if let (Device::Cuda(work), true) = (device, args.no_graph) {
         work.ask_directly();
     }
-    Ok(trainer)
+    let sampler = trainer.device_sampler();
+    sampler.iter().for_each(|sampler| sampler.open(graph));
+    Ok((trainer, sampler))
 }
 
 /// Prepares batches, and the gate and publishing.

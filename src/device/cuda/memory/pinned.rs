@@ -32,7 +32,7 @@ impl<T: Pod> CudaBuffer<T> {
         values.while_read(&self.stream, |host| {
             // SAFETY: both sides have these bytes. The memory of the arena lives on and is not written before the event
             // that `while_read` records; the buffer is freed in the order of this stream.
-            unsafe { self.queue().upload(self.address, host.cast(), len * size_of::<T>()) }
+            unsafe { self.stream.upload(self.address, host.cast(), len * size_of::<T>()) }
                 .during(operation, || self.sizes())
         })
     }
@@ -52,7 +52,7 @@ impl<T: Pod> CudaBuffer<T> {
         let from = self.address + (first * size_of::<T>()) as u64;
         values.while_written(&self.stream, |host| {
             // SAFETY: as above, with `while_written`, which also keeps readers away.
-            unsafe { self.queue().download(from, host.cast(), len * size_of::<T>()) }
+            unsafe { self.stream.download(from, host.cast(), len * size_of::<T>()) }
                 .during(operation, || self.sizes())
         })
     }

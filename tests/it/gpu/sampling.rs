@@ -1,0 +1,390 @@
+//! Training with samples from a GPU is training with those of the CPU, bit for bit, over a stream with late events,
+//! deletions and a bound on age; and the loop that learns keeps the GPU's copy of the graph up to date.
+
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use evergraph::device::rng;
+use evergraph::event::{EdgeBatch, EdgeId, EventTime, NodeId, Op};
+use evergraph::feature::FeatureStore;
+use evergraph::graph::{GraphOptions, GraphStore, Retention};
+use evergraph::learner::{Learned, Learner, LearnerOptions, LearnerStatus, Recorders, Shared};
+use evergraph::log::{Frame, Log, LogOptions};
+use evergraph::metrics::Metrics;
+use evergraph::model::ModelOptions;
+use evergraph::sampler::{
+    DeviceSampler, DeviceSamplerOptions, Layers, SampleCounts, SampleRequest, SamplingPolicy, Seeds,
+};
+use evergraph::serving::{NodeStates, Progress, QueryEngine, Stores};
+use evergraph::train::lookahead::{Helper, Lookahead, Turn};
+use evergraph::train::replay::ReplayOptions;
+use evergraph::train::{
+    Negatives, Positives, PreparedBatch, Preparer, StepMode, TrainError, Trainer, TrainerOptions, World,
+};
+
+use super::gpu;
+use super::train::{on_gpu, small_mixer, small_tgat};
+use crate::tgn_stream::{options, tgn};
+
+/// Nodes of the stream, half of them sources.
+const NODES: u32 = 32;
+/// Records of a batch.
+const RECORDS: usize = 20;
+const ROOM: DeviceSamplerOptions = DeviceSamplerOptions { gpu_bytes_max: 64 << 20, host_bytes_max: 0 };
+const RETENTION: Retention = Retention { age: 3_000, lateness: 400 };
+
+fn draw(word: u64, i: u64, n: u32) -> u32 {
+    rng::below([91, word, i, 0], n)
+}
+
+/// Batch `number`: edges, every sixth of them late, and deletions of edges and nodes.
+fn records(number: usize) -> EdgeBatch {
+    let first = (number * RECORDS) as u64;
+    let mut batch = EdgeBatch { first: EdgeId(first), ..EdgeBatch::default() };
+    for i in first..first + RECORDS as u64 {
+        let (src, dst) = (draw(0, i, NODES / 2), NODES / 2 + draw(1, i, NODES / 2));
+        let late = if draw(2, i, 6) == 0 { i64::from(draw(3, i, 400)) } else { 0 };
+        batch.push_edge(NodeId(src), NodeId(dst), EventTime(10_000 + 20 * i.cast_signed() - late));
+        let place = batch.len() - 1;
+        match draw(4, i, 60) {
+            0 => {
+                batch.op[place] = Op::DeleteNode;
+                batch.dst[place] = NodeId(src);
+                batch.time[place] = EventTime::MAX;
+            }
+            1..=3 => {
+                batch.op[place] = Op::DeleteEdge;
+                batch.time[place] = EventTime::MAX;
+            }
+            4 => {
+                batch.op[place] = Op::Node;
+                batch.dst[place] = NodeId(src);
+            }
+            _ => {}
+        }
+    }
+    batch
+}
+
+fn store() -> GraphStore {
+    let options = GraphOptions { shards: 2, page_entries_max: 8 };
+    GraphStore::new(options).with_retention(RETENTION)
+}
+
+/// Releases what is older than `time`.
+fn release(store: &GraphStore, time: EventTime) {
+    let mut part = 0;
+    while store.release_part(part, time).unwrap() {
+        part += 1;
+    }
+}
+
+fn rows(width: usize, count: u64) -> FeatureStore {
+    let rows = FeatureStore::new(width);
+    for i in 0..count {
+        let row: Vec<f32> = (0..width as u64).map(|j| rng::normal_f32([92, i, j, 0])).collect();
+        rows.set(i, &row).unwrap();
+    }
+    rows
+}
+
+/// The edges of a batch, and a random destination for each.
+#[derive(Default)]
+struct Events {
+    src: Vec<NodeId>,
+    dst: Vec<NodeId>,
+    times: Vec<EventTime>,
+    edges: Vec<EdgeId>,
+    against: Vec<NodeId>,
+}
+
+impl Events {
+    fn of(records: &EdgeBatch) -> Self {
+        let mut events = Self::default();
+        for i in (0..records.len()).filter(|&i| records.op[i] == Op::Edge) {
+            events.src.push(records.src[i]);
+            events.dst.push(records.dst[i]);
+            events.times.push(records.time[i]);
+            events.edges.push(records.id(i));
+            events.against.push(NodeId(NODES / 2 + draw(5, records.id(i).0, NODES / 2)));
+        }
+        events
+    }
+}
+
+/// All that steps over `batches` batches compute, and where they were sampled. The graph is `ahead` batches ahead of
+/// what is sampled, and gets a copy on the GPU again every `opened` batches if it has none.
+fn train(
+    model: impl Into<ModelOptions>,
+    batches: usize,
+    room: DeviceSamplerOptions,
+    (ahead, opened): (usize, usize),
+) -> (Vec<Vec<u32>>, SampleCounts) {
+    let trained = TrainerOptions { model: model.into(), gradient_delay_batches: 0, ..options() };
+    let mut trainer = Trainer::new(trained, &on_gpu()).unwrap();
+    trainer.sample_on_device(room);
+    let (store, sampler) = (store(), trainer.device_sampler());
+    let (edges, nodes) = (rows(2, (batches * RECORDS) as u64), rows(3, u64::from(NODES)));
+    let world = |bound: EdgeId| World {
+        view: store.view_at(bound),
+        edge_features: &edges,
+        node_features: &nodes,
+        sampler: sampler.as_ref(),
+    };
+    let mut numbers = Vec::new();
+    let bits = |values: &[f32]| values.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
+    let mut lookahead = Lookahead::new(Helper::new());
+    for begin in (0..batches).step_by(opened) {
+        sampler.iter().for_each(|sampler| sampler.open(&store));
+        let (mut next, end) = (begin, batches.min(begin + opened));
+        let source = |preparer: &Preparer, batch: &mut PreparedBatch| {
+            if next == end {
+                return Ok(false);
+            }
+            for number in next..end.min(next + 1 + ahead) {
+                store.apply(&records(number)).unwrap();
+            }
+            release(&store, EventTime(10_000 + 20 * (next * RECORDS) as i64 - RETENTION.age - 400));
+            let batch_records = records(next);
+            let at = sampler.as_ref().and_then(DeviceSampler::applied);
+            if at.is_some_and(|at| at < batch_records.end()) {
+                sampler.iter().for_each(|sampler| sampler.follow(&store, &batch_records));
+            }
+            let mode = if next % 7 == 5 { StepMode::StateOnly } else { StepMode::Train };
+            next += 1;
+            let Events { src, dst, times, edges, against } = &Events::of(&batch_records);
+            let positives = Positives { src, dst, times, edges };
+            let negatives = Negatives { src, dst: against };
+            preparer.sample(&world(batch_records.end()), &positives, &negatives, mode, batch).map(|()| true)
+        };
+        let each = |turn: Turn<'_>| {
+            let report = turn.report;
+            numbers.extend([&[report.loss][..], &report.positive, &report.negative].map(bits));
+            Ok::<(), TrainError>(())
+        };
+        lookahead.run(&mut trainer, &world(EdgeId(0)), source, each).unwrap();
+    }
+    let weights = trainer.weights().unwrap();
+    numbers.extend(weights.parameters().iter().map(|(_, values)| bits(values.data())));
+    (numbers, sampler.as_ref().map(DeviceSampler::counts).unwrap_or_default())
+}
+
+/// Trains with samples of both.
+#[track_caller]
+fn same(model: impl Into<ModelOptions> + Copy, ahead: usize) {
+    const BATCHES: usize = 24;
+    let (expected, none) = train(model, BATCHES, DeviceSamplerOptions::default(), (ahead, BATCHES));
+    let (found, counts) = train(model, BATCHES, ROOM, (ahead, BATCHES));
+    assert_eq!(none, SampleCounts::default());
+    // Batches 5, 12 and 19 are only remembered.
+    assert_eq!(counts, SampleCounts { on_device: BATCHES as u64 - 3, on_cpu: 0 });
+    assert!(found == expected, "bit for bit");
+}
+
+#[test]
+fn tgn_learns_from_samples_of_a_gpu_as_from_those_of_the_cpu() {
+    same(tgn(), 0);
+    same(tgn(), 4);
+}
+
+#[test]
+fn tgat_learns_from_samples_of_a_gpu_as_from_those_of_the_cpu() {
+    same(small_tgat(), 2);
+}
+
+#[test]
+fn graphmixer_learns_from_samples_of_a_gpu_as_from_those_of_the_cpu() {
+    same(small_mixer(), 2);
+}
+
+#[test]
+fn a_graph_that_outgrows_its_room_on_a_gpu_leaves_sampling_to_the_cpu() {
+    let (expected, _) = train(tgn(), 8, DeviceSamplerOptions::default(), (0, 8));
+    // The tables alone take more after a few batches.
+    let tiny = DeviceSamplerOptions { gpu_bytes_max: 1 << 14, host_bytes_max: 0 };
+    let (found, counts) = train(tgn(), 8, tiny, (0, 2));
+    assert!(counts.on_device > 0 && counts.on_cpu > 3 && counts.on_device + counts.on_cpu == 7, "{counts:?}");
+    assert!(found == expected, "bit for bit");
+}
+
+#[test]
+fn a_copy_that_is_full_of_what_was_released_is_made_anew() {
+    const EDGES: u64 = 500;
+    let store = GraphStore::new(GraphOptions { shards: 2, page_entries_max: 64 })
+        .with_retention(Retention { age: 1_000, lateness: 0 });
+    // Room for some fifteen batches and their tables; three are kept.
+    let room = DeviceSamplerOptions { gpu_bytes_max: 400 << 10, host_bytes_max: 0 };
+    let sampler = DeviceSampler::new(&gpu(), room);
+    let (mut found, mut expected) = (Layers::new(), Layers::new());
+    let mut turns = Vec::new();
+    for number in 0..80 {
+        let first = number * EDGES;
+        let mut batch = EdgeBatch { first: EdgeId(first), ..EdgeBatch::default() };
+        for i in first..first + EDGES {
+            batch.push_edge(NodeId(draw(6, i, 40)), NodeId(draw(7, i, 40)), EventTime(i.cast_signed()));
+        }
+        store.apply(&batch).unwrap();
+        release(&store, EventTime(first.cast_signed() - 1_000));
+        if number % 4 == 0 {
+            sampler.open(&store);
+        }
+        if sampler.applied().is_some_and(|at| at < batch.end()) {
+            sampler.follow(&store, &batch);
+        }
+        let seeds = Seeds { nodes: &batch.src[400..], times: &batch.time[400..] };
+        let request = SampleRequest {
+            policy: SamplingPolicy::Uniform,
+            fanout: 5,
+            window: None,
+            seed: 1,
+            batch: number,
+            layer: 0,
+        };
+        let on_gpu = sampler.sample(store.view(), seeds, &request, 2, &mut found);
+        expected.sample(store.view(), seeds, &request, 2).unwrap();
+        assert!(!on_gpu || found.layers() == expected.layers(), "batch {number}");
+        turns.push(on_gpu);
+    }
+    let SampleCounts { on_device, on_cpu } = sampler.counts();
+    let reopened = turns.windows(2).filter(|pair| !pair[0] && pair[1]).count();
+    println!("{on_device} on the GPU, {on_cpu} on the CPU, {reopened} times anew");
+    assert!(reopened >= 2 && on_device > 2 * on_cpu && on_cpu > 0, "{on_device}, {on_cpu}, {reopened}");
+}
+
+/// A loop over a log in a folder, with all that it shares.
+struct Rig {
+    log: Log,
+    shared: Shared,
+    next: usize,
+}
+
+impl Rig {
+    fn new(folder: &Path) -> Self {
+        let (log, _) = Log::open(LogOptions { dir: folder.join("log"), segment_bytes: 1 << 20 }).unwrap();
+        let stores = Stores::new(store(), FeatureStore::new(2), rows(3, u64::from(NODES)));
+        let (states, progress) = (Arc::new(NodeStates::new(12)), Arc::new(Progress::new()));
+        let engine = Arc::new(QueryEngine::new(stores, states, progress.clone()));
+        let (status, metrics) = (Arc::<LearnerStatus>::default(), Metrics::new());
+        Self { log, shared: Shared { engine, progress, status, metrics }, next: 0 }
+    }
+
+    /// Puts batches into log and graph, and then shows them to the loop together.
+    fn append(&mut self, batches: usize) {
+        let stores = &self.shared.engine.stores;
+        for number in self.next..self.next + batches {
+            let batch = records(number);
+            let frame = Frame { batch, origin_unix_ms: 1, ..Frame::default() };
+            self.log.append(&frame).unwrap();
+            self.log.commit().unwrap();
+            for id in frame.batch.first.0..frame.batch.end().0 {
+                let row = [0, 1].map(|j| rng::normal_f32([92, id, j, 0]));
+                stores.edge_features.set(id, &row).unwrap();
+            }
+            let clear =
+                &mut |edges: &[EdgeId]| edges.iter().for_each(|edge| stores.edge_features.clear(edge.0));
+            stores.graph.apply_reporting_removed(&frame.batch, clear).unwrap();
+        }
+        self.next += batches;
+        self.shared.progress.set_indexed(self.log.end());
+    }
+
+    /// Waits until all is learned.
+    fn learned(&self) {
+        let since = Instant::now();
+        while self.shared.progress.learned() < self.log.end() {
+            assert!(
+                since.elapsed() < Duration::from_secs(240),
+                "{:?} is learned",
+                self.shared.progress.learned()
+            );
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    fn learner(&self, folder: &Path, room: DeviceSamplerOptions) -> Learner {
+        let trained = TrainerOptions { gradient_delay_batches: 0, ..options() };
+        let mut trainer = Trainer::new(trained, &on_gpu()).unwrap();
+        trainer.sample_on_device(room);
+        let options = LearnerOptions {
+            clock: || 1_000,
+            train: true,
+            train_history: true,
+            batch_events: 30,
+            batch_wait: Duration::ZERO,
+            lag_events_max: 1_000_000,
+            lag_target: Duration::ZERO,
+            share_min: 0.0,
+            began_unix_ms: 2,
+            quality_window_batches: 10,
+            rank_queries: 2,
+            rank_candidates: 5,
+            pairs_max: 0,
+            replay: ReplayOptions { ratio: 0.5, ..ReplayOptions::default() },
+            seed: 3,
+            threads: 1,
+            nice: 0,
+            checkpoint_dir: folder.to_path_buf(),
+            checkpoint_interval: Duration::from_secs(3_600),
+            checkpoint_full_every: 4,
+            write_rate: Arc::default(),
+        };
+        let record = Recorders {
+            checkpoint: Box::new(|_, _| ()),
+            decision: Box::new(|_| ()),
+            device_lost: Box::new(|error| panic!("{error}")),
+        };
+        let from = Learned { trainer, gate: None, stream: None, position: EdgeId(0) };
+        let proceed = |_| ControlFlow::Continue(());
+        Learner::new(from, self.log.readers(), self.shared.clone(), options, record, proceed)
+            .unwrap()
+            .unwrap()
+    }
+}
+
+/// Stops a loop, also when a test fails.
+struct Stopping<'a>(&'a AtomicBool);
+
+impl Drop for Stopping<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+/// What readers see after a loop has learned a stream, some of which was there before it began, and how many samples
+/// were drawn on the GPU and on the CPU.
+fn learn(room: DeviceSamplerOptions) -> (Vec<Vec<u32>>, [u64; 2]) {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut rig, stop) = (Rig::new(folder.path()), AtomicBool::new(false));
+    rig.append(12);
+    let learner = rig.learner(folder.path(), room);
+    std::thread::scope(|scope| {
+        let ended = scope.spawn(|| learner.run(&stop, || ()));
+        let stopping = Stopping(&stop);
+        for batches in [0, 1, 5, 2] {
+            rig.append(batches);
+            rig.learned();
+        }
+        drop(stopping);
+        ended.join().unwrap().unwrap();
+    });
+    let (engine, nodes) = (&rig.shared.engine, (0..NODES).map(NodeId).collect::<Vec<_>>());
+    let mut states = vec![0.0; nodes.len() * engine.states.dimension()];
+    engine.states.gather(&nodes, &mut states);
+    let bits = |values: &[f32]| values.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
+    let weights = engine.model().unwrap();
+    let mut seen = vec![bits(&states)];
+    seen.extend(weights.parameters().iter().map(|(_, values)| bits(values.data())));
+    let count = |place| rig.shared.metrics.device.samples.with_label_values(&[place]).get();
+    (seen, [count("gpu"), count("cpu")])
+}
+
+#[test]
+fn a_loop_learns_the_same_with_its_samples_from_a_gpu() {
+    let (expected, none) = learn(DeviceSamplerOptions::default());
+    let (found, [on_gpu, on_cpu]) = learn(ROOM);
+    assert!(none == [0, 0] && on_gpu > 20 && on_cpu == 0, "{none:?}, {on_gpu}, {on_cpu}");
+    assert!(found == expected, "bit for bit");
+}
