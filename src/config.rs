@@ -91,7 +91,7 @@ macro_rules! section {
 section!(/// All settings, section by section.
 Config {
     data: Data, api: Api, stream: Stream, ingest: Ingest, log: Log, graph: Graph, memory: Memory, device: Device,
-    model: Model, learner: Learner, checkpoint: Checkpoint, snapshot: Snapshot, io: Io, output: Output,
+    model: Model, learner: Learner, checkpoint: Checkpoint, snapshot: Snapshot, io: Io, index: Index, output: Output,
 });
 section!(/// `[data]`
     Data { dir: PathBuf });
@@ -168,6 +168,9 @@ section!(/// `[snapshot]`
     Snapshot { log_bytes: u64, interval_seconds: u64, keep: usize });
 section!(/// `[io]`
     Io { bytes_per_second_max: u64 });
+section!(/// `[index]`
+    Index { bytes_max: u64, cpu_share: f64, coalesce_ms: u64 });
+
 section!(/// `[output]`
     Output { level: String, format: OutputFormat, access_log: bool });
 

@@ -19,12 +19,14 @@ use prometheus::{
 
 use self::handle::{Handle, Spec};
 use self::http::HTTP;
+use self::index::INDEX;
 use self::model::{GATE, MODEL};
 
 mod handle;
 mod set;
 
 pub use http::{ADMIN_ACTIONS, HttpMetrics};
+pub use index::IndexMetrics;
 pub use model::{GateMetrics, ModelMetrics};
 pub use set::{mirror, set_count, set_if_known, set_state};
 
@@ -222,6 +224,7 @@ group! {
 }
 
 mod http;
+mod index;
 mod model;
 
 group! {
@@ -255,8 +258,8 @@ group! {
 }
 
 /// Every metric of the daemon except those of the `process_` collector.
-pub const INVENTORY: [&[MetricInfo]; 13] =
-    [INGEST, LOG, GRAPH, SPILL, TRAIN, EVAL, GATE, MODEL, CHECKPOINT, SNAPSHOT, HTTP, DEVICE, BUILD];
+pub const INVENTORY: [&[MetricInfo]; 14] =
+    [INGEST, LOG, GRAPH, SPILL, TRAIN, EVAL, GATE, MODEL, CHECKPOINT, SNAPSHOT, INDEX, HTTP, DEVICE, BUILD];
 
 /// Names of the process collector's metrics.
 pub const PROCESS_METRICS: [&str; 7] = [
@@ -294,6 +297,8 @@ pub struct Metrics {
     pub checkpoint: CheckpointMetrics,
     /// Snapshots of the index.
     pub snapshot: SnapshotMetrics,
+    /// The live index.
+    pub index: IndexMetrics,
     /// The HTTP interface.
     pub http: HttpMetrics,
     /// The requested GPU.
@@ -330,6 +335,7 @@ impl Metrics {
             model: ModelMetrics::register(&registry)?,
             checkpoint: CheckpointMetrics::register(&registry)?,
             snapshot: SnapshotMetrics::register(&registry)?,
+            index: IndexMetrics::register(&registry)?,
             http: HttpMetrics::register(&registry)?,
             device: DeviceMetrics::register(&registry)?,
             build: BuildMetrics::register(&registry)?,

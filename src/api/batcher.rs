@@ -22,7 +22,9 @@ use super::bulk::Bulk;
 use super::envelope::{Permit, within};
 use super::error::ApiError;
 use crate::event::EventTime;
-use crate::serving::{EmbeddingResponse, QueryError, ScoreResponse, UnknownKeys};
+use crate::serving::{
+    EmbeddingResponse, IndexState, QueryError, ScoreResponse, SimilarResponse, TopResponse, UnknownKeys,
+};
 
 /// Most items in a batch of several queries, and in a piece of a large one.
 const ITEMS_MAX: usize = 256;
@@ -48,6 +50,35 @@ impl Response for ScoreResponse {
     }
 }
 
+impl Response for TopResponse {
+    fn append(&mut self, rest: Self) {
+        self.results.extend(rest.results);
+        self.index = older(self.index, rest.index);
+        self.scanned = self.scanned.max(rest.scanned);
+        self.exact &= rest.exact;
+    }
+}
+
+impl Response for SimilarResponse {
+    fn append(&mut self, rest: Self) {
+        self.results.extend(rest.results);
+        self.index = older(self.index, rest.index);
+        self.scanned = self.scanned.max(rest.scanned);
+        self.exact &= rest.exact;
+    }
+}
+
+/// What holds of the rows of both parts of a response.
+fn older(one: Option<IndexState>, other: Option<IndexState>) -> Option<IndexState> {
+    let (one, other) = (one?, other?);
+    Some(IndexState {
+        model_version: one.model_version.min(other.model_version),
+        complete_to: one.complete_to.min(other.complete_to),
+        pending_nodes: one.pending_nodes.max(other.pending_nodes),
+        oldest_row_seconds: one.oldest_row_seconds.max(other.oldest_row_seconds),
+    })
+}
+
 /// How queries are computed.
 pub(super) trait Passes: Send + Sync + 'static {
     /// What is asked about.
@@ -56,6 +87,11 @@ pub(super) trait Passes: Send + Sync + 'static {
     type Response: Response;
     /// What a query sees from its begin to its end.
     type Moment: Send + Sync + 'static;
+
+    /// How many simple items an item counts as; the same for all of one query.
+    fn weight(_item: &Self::Item) -> usize {
+        1
+    }
 
     /// The begin of queries about a time.
     fn begin(&self, at: Option<EventTime>) -> Result<Self::Moment, QueryError>;
@@ -92,6 +128,18 @@ struct Request<P: Passes> {
     reply: Reply<P>,
 }
 
+impl<P: Passes> Request<P> {
+    fn weight(&self) -> usize {
+        self.items.iter().map(P::weight).sum()
+    }
+
+    /// Items of a piece.
+    fn piece_items(&self) -> usize {
+        let weight = self.items.first().map_or(1, P::weight);
+        (ITEMS_MAX / weight.max(1)).max(1)
+    }
+}
+
 impl<P: Passes> Batcher<P> {
     /// An empty queue. At most `workers_max` passes over small queries run at a time, at least one.
     pub(super) fn new(workers_max: usize, bulk: Arc<Bulk>, passes: P) -> Arc<Self> {
@@ -111,7 +159,7 @@ impl<P: Passes> Batcher<P> {
         let (reply, received) = oneshot::channel();
         let request = Request { items, unknown, at, _permit: permit, reply };
         let this = Arc::clone(self);
-        if request.items.len() > ITEMS_MAX {
+        if request.weight() > ITEMS_MAX {
             self.bulk.spawn(move || this.begin(request));
         } else if self.enqueue(request) {
             tokio::task::spawn_blocking(move || this.work());
@@ -137,7 +185,7 @@ impl<P: Passes> Batcher<P> {
             if next.reply.is_closed() {
                 continue;
             }
-            items += next.items.len();
+            items += next.weight();
             if !taken.is_empty() && (at != next.at || items > ITEMS_MAX) {
                 queue.waiting.push_front(next);
                 break;
@@ -221,7 +269,7 @@ impl<P: Passes> Batcher<P> {
     }
 }
 
-/// A query with more than [`ITEMS_MAX`] items.
+/// A query that counts as more than [`ITEMS_MAX`] items.
 struct Large<P: Passes> {
     request: Request<P>,
     moment: P::Moment,
@@ -241,7 +289,7 @@ struct Parts<R> {
 
 impl<P: Passes> Large<P> {
     fn new(request: Request<P>, moment: P::Moment) -> Self {
-        let parts = (0..request.items.len().div_ceil(ITEMS_MAX)).map(|_| None).collect();
+        let parts = (0..request.items.len().div_ceil(request.piece_items())).map(|_| None).collect();
         Self {
             request,
             moment,
@@ -259,7 +307,7 @@ impl<P: Passes> Large<P> {
         if progress.has_ended || self.request.reply.is_closed() {
             return None;
         }
-        let piece = self.request.items.chunks(ITEMS_MAX).nth(progress.begun)?;
+        let piece = self.request.items.chunks(self.request.piece_items()).nth(progress.begun)?;
         progress.begun += 1;
         Some((progress.begun - 1, piece))
     }

@@ -230,6 +230,12 @@ pub enum ApiError {
     /// No weights have been published.
     #[error("{0}; retry in a moment")]
     NoModel(String),
+    /// There is no live index.
+    #[error("{0}")]
+    IndexDisabled(String),
+    /// The live index has no rows.
+    #[error("{0}; retry in a moment")]
+    IndexNotReady(String),
     /// Data for the response could not be read from the disk.
     #[error("{0}; retry in a moment, and check the daemon's disk if the error persists")]
     StorageFailed(String),
@@ -290,6 +296,8 @@ impl ApiError {
             Self::Overloaded => (StatusCode::SERVICE_UNAVAILABLE, ErrorType::Overloaded, Some(1)),
             Self::QueueFull => (StatusCode::TOO_MANY_REQUESTS, ErrorType::QueueFull, Some(1)),
             Self::NoModel(_) => (StatusCode::SERVICE_UNAVAILABLE, ErrorType::NoModel, Some(5)),
+            Self::IndexDisabled(_) => (StatusCode::NOT_FOUND, ErrorType::IndexDisabled, None),
+            Self::IndexNotReady(_) => (StatusCode::SERVICE_UNAVAILABLE, ErrorType::IndexNotReady, Some(5)),
             Self::StorageFailed(_) => (StatusCode::SERVICE_UNAVAILABLE, ErrorType::StorageFailed, Some(5)),
             Self::DiskFull(_) => (StatusCode::SERVICE_UNAVAILABLE, ErrorType::DiskFull, Some(30)),
             Self::Restoring => (StatusCode::SERVICE_UNAVAILABLE, ErrorType::Restoring, Some(5)),

@@ -25,6 +25,8 @@ mod envelope;
 mod error;
 mod events;
 mod health;
+mod index;
+mod index_wire;
 mod info;
 mod items;
 mod key;
@@ -62,7 +64,7 @@ use tower_http::catch_panic::CatchPanicLayer;
 
 use self::batcher::Batcher;
 use self::envelope::Room;
-use self::passes::{Engine, OfNodes, OfPairs};
+use self::passes::{Engine, OfNodes, OfPairs, OfSimilar, OfSources};
 use self::requests_log::Seldom;
 use self::transfer::Ledger;
 use crate::event::{EdgeId, Intake};
@@ -212,17 +214,31 @@ struct Shared {
     responses: Arc<Ledger>,
     embeddings: Arc<Batcher<OfNodes>>,
     scores: Arc<Batcher<OfPairs>>,
+    top_links: Arc<Batcher<OfSources>>,
+    similar: Arc<Batcher<OfSimilar>>,
     /// One past the last record that responses reflect.
     learned: watch::Receiver<EdgeId>,
+    /// One past the last record that is in the rows of the live index.
+    embedded: watch::Receiver<EdgeId>,
 }
 
 impl Shared {
     /// Waits until responses reflect every record below `position`; `false` if `limit` passes first.
     async fn learned(&self, position: EdgeId, limit: Duration) -> bool {
-        let mut learned = self.learned.clone();
-        let passed = learned.wait_for(|passed| *passed >= position);
-        matches!(tokio::time::timeout(limit, passed).await, Ok(Ok(_)))
+        passes(&self.learned, position, limit).await
     }
+
+    /// The same for the rows of the live index.
+    async fn embedded(&self, position: EdgeId, limit: Duration) -> bool {
+        passes(&self.embedded, position, limit).await
+    }
+}
+
+/// Waits until `stage` has come to `position`; `false` if `limit` passes first.
+async fn passes(stage: &watch::Receiver<EdgeId>, position: EdgeId, limit: Duration) -> bool {
+    let mut stage = stage.clone();
+    let passed = stage.wait_for(|passed| *passed >= position);
+    matches!(tokio::time::timeout(limit, passed).await, Ok(Ok(_)))
 }
 
 /// The routes, in two groups that can have separate addresses.
@@ -242,17 +258,25 @@ impl Routes {
         state.engine.progress.on_learned(move |passed| {
             publish.send_replace(passed);
         });
+        let (publish, embedded) = watch::channel(EdgeId(0));
+        state.engine.progress.on_embedded(move |passed| {
+            publish.send_replace(passed);
+        });
         // Some may wait for the disk.
         let workers = 2 * std::thread::available_parallelism().map_or(1, NonZero::get);
         let bulk = || Arc::clone(&state.bulk);
-        let [for_nodes, for_pairs] = ["embeddings", "links"].map(|kind| Engine {
+        let kinds = ["embeddings", "links", "top", "similar"];
+        let [for_nodes, for_pairs, for_sources, for_similar] = kinds.map(|kind| Engine {
             engine: state.engine.clone(),
             items: state.metrics.http.pass_items.with_label_values(&[kind]),
         });
         let app: App = Arc::new(Shared {
             embeddings: Batcher::new(workers, bulk(), OfNodes(for_nodes)),
             scores: Batcher::new(workers, bulk(), OfPairs(for_pairs)),
+            top_links: Batcher::new(workers, bulk(), OfSources(for_sources)),
+            similar: Batcher::new(workers, bulk(), OfSimilar(for_similar)),
             learned,
+            embedded,
             queries: Arc::new(Semaphore::new(state.limits.concurrent_queries)),
             pushes: Arc::new(Semaphore::new(state.limits.concurrent_pushes)),
             operations: Arc::new(Semaphore::new(OPERATIONS_MAX)),
@@ -270,6 +294,8 @@ impl Routes {
         let queries = Router::new()
             .route("/v1/embeddings", post(query::embeddings))
             .route("/v1/links/score", post(query::link_scores))
+            .route("/v1/links/top", post(index::top_links))
+            .route("/v1/nodes/similar", post(index::similar_nodes).get(query::node_named_similar))
             .route("/v1/nodes/{key}", get(query::node))
             .route_layer(data_route(Role::Read, Room::Queries));
         let pushes = Router::new()
@@ -280,17 +306,7 @@ impl Routes {
             .route_layer(admitted(Room::Operations))
             .route("/v1/info", get(ops::info))
             .route_layer(may(Role::Read));
-        let admin_requests = Router::new()
-            .route("/v1/admin/checkpoints", post(admin::checkpoint))
-            .route("/v1/admin/sources/{source}", put(admin::source))
-            .route("/v1/admin/sources/{source}/seek", post(seek::seek))
-            .route("/v1/admin/reload", post(settings::reload))
-            .route("/v1/admin/log-level", get(admin::log_level).put(admin::set_log_level))
-            .route("/v1/admin/model/promote", post(operate::promote))
-            .route("/v1/admin/model/rollback", post(operate::roll_back))
-            .route("/v1/admin/training", put(operate::training))
-            .route("/v1/admin/snapshots", post(operate::snapshot))
-            .route("/v1/admin/log/cut", post(operate::cut_log))
+        let admin_requests = admin_routes()
             .route_layer(admitted(Room::Admin))
             .route_layer(from_fn_with_state(Arc::clone(&app), receive::receive))
             .route_layer(may(Role::Admin))
@@ -317,6 +333,20 @@ impl Routes {
             self.data.merge(with_docs(&self.app, docs::document_without_operations(&self.app.state.limits)));
         (with_layers(&self.app, data), with_layers(&self.app, self.operations))
     }
+}
+
+fn admin_routes() -> Router<App> {
+    Router::new()
+        .route("/v1/admin/checkpoints", post(admin::checkpoint))
+        .route("/v1/admin/sources/{source}", put(admin::source))
+        .route("/v1/admin/sources/{source}/seek", post(seek::seek))
+        .route("/v1/admin/reload", post(settings::reload))
+        .route("/v1/admin/log-level", get(admin::log_level).put(admin::set_log_level))
+        .route("/v1/admin/model/promote", post(operate::promote))
+        .route("/v1/admin/model/rollback", post(operate::roll_back))
+        .route("/v1/admin/training", put(operate::training))
+        .route("/v1/admin/snapshots", post(operate::snapshot))
+        .route("/v1/admin/log/cut", post(operate::cut_log))
 }
 
 /// The pages about the interface. They count like other large responses; status and metrics do not, so that clients who

@@ -228,7 +228,18 @@ pub(super) async fn node(
     Writing::new(&app, accepts).json(permit, room, move || response).await
 }
 
-fn check_count(app: &App, what: &'static str, found: usize) -> Result<(), ApiError> {
+/// As [`node`], of the node whose key is the last word of the path of similar nodes.
+pub(super) async fn node_named_similar(
+    app: State<App>,
+    permit: Extension<Permit>,
+    client: Extension<Client>,
+    accepts: AcceptsGzip,
+    query: Result<Query<NodeQuery>, QueryRejection>,
+) -> Result<Response, ApiError> {
+    node(app, permit, client, accepts, Ok(Path("similar".to_owned())), query).await
+}
+
+pub(super) fn check_count(app: &App, what: &'static str, found: usize) -> Result<(), ApiError> {
     #[allow(clippy::cast_precision_loss)]
     app.state.metrics.http.request_items.with_label_values(&[what]).observe(found as f64);
     if found == 0 {
@@ -237,13 +248,13 @@ fn check_count(app: &App, what: &'static str, found: usize) -> Result<(), ApiErr
     check_limit(what, found, &app.state.limits)
 }
 
-fn check_limit(what: &'static str, found: usize, limits: &ApiLimits) -> Result<(), ApiError> {
+pub(super) fn check_limit(what: &'static str, found: usize, limits: &ApiLimits) -> Result<(), ApiError> {
     let limit = limits.batch_items;
     if found > limit { Err(ApiError::BatchTooLarge { what, found, limit }) } else { Ok(()) }
 }
 
 /// The longest wait of this request.
-fn wait_limit(wait: Wait, limits: &ApiLimits) -> Result<Duration, ApiError> {
+pub(super) fn wait_limit(wait: Wait, limits: &ApiLimits) -> Result<Duration, ApiError> {
     let Some(milliseconds) = wait.wait_ms else { return Ok(DEFAULT_WAIT.min(limits.wait)) };
     let requested = Duration::from_millis(milliseconds);
     if wait.min_position.is_none() {
@@ -259,7 +270,7 @@ fn wait_limit(wait: Wait, limits: &ApiLimits) -> Result<Duration, ApiError> {
 }
 
 /// Waits, without a thread, until responses reflect `min_position`.
-async fn wait_until_visible(app: &App, wait: Wait) -> Result<(), ApiError> {
+pub(super) async fn wait_until_visible(app: &App, wait: Wait) -> Result<(), ApiError> {
     let limit = wait_limit(wait, &app.state.limits)?;
     match wait.min_position {
         Some(min_position) if !app.learned(EdgeId(min_position), limit).await => {

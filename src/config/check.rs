@@ -20,7 +20,7 @@ const CONNECTIONS_MAX: usize = 1_000_000;
 type Number = fn(&Config) -> u64;
 
 /// Numbers of which there must be at least one.
-pub(super) const AT_LEAST_ONE: [(&str, Number); 36] = [
+pub(super) const AT_LEAST_ONE: [(&str, Number); 37] = [
     ("api.connections_max", |config| wide(config.api.connections_max)),
     ("api.header_timeout_ms", |config| config.api.header_timeout_ms),
     ("api.bytes_per_second_min", |config| config.api.bytes_per_second_min.into()),
@@ -57,6 +57,7 @@ pub(super) const AT_LEAST_ONE: [(&str, Number); 36] = [
     ("checkpoint.keep_every_seconds", |config| config.checkpoint.keep_every_seconds),
     ("snapshot.log_bytes", |config| config.snapshot.log_bytes),
     ("snapshot.keep", |config| wide(config.snapshot.keep)),
+    ("index.coalesce_ms", |config| config.index.coalesce_ms),
 ];
 
 fn wide(value: usize) -> u64 {
@@ -171,10 +172,14 @@ impl Config {
             ("api.body_pause_ms_max", self.api.body_pause_ms_max),
             ("ingest.kafka.batch_wait_ms", self.ingest.kafka.batch_wait_ms),
             ("learner.batch_wait_ms", self.learner.batch_wait_ms),
+            ("index.coalesce_ms", self.index.coalesce_ms),
         ];
         for (key, value) in waits {
             faults.require(value <= WAIT_MS_MAX, key, value, "must be at most 86400000, a day");
         }
+        let share = self.index.cpu_share;
+        let allowed = "must be at least 0.01 and at most 1";
+        faults.require((0.01..=1.0).contains(&share), "index.cpu_share", share, allowed);
     }
 
     fn check_retention(&self, faults: &mut Faults) {

@@ -17,6 +17,7 @@ mod checkpoints;
 pub mod clock_correction;
 mod device_selection;
 mod http;
+mod live_index;
 pub mod log_level;
 mod memory_limit;
 mod monitor;
@@ -35,6 +36,7 @@ mod starting;
 mod status;
 mod store;
 mod supervise;
+mod threads;
 mod tiers;
 mod training;
 
@@ -62,6 +64,7 @@ use self::snapshot_files::DamagedSnapshot;
 use self::snapshot_settings::SharedSnapshotSettings;
 use self::snapshots::SnapshotRequests;
 use self::supervise::Supervisor;
+use self::threads::{Stop, Threads};
 use self::training::TrainingPause;
 use crate::api::{Health, ReloadResponse, State};
 use crate::appender::{Appender, AppenderOptions, AppenderStatus};
@@ -90,24 +93,6 @@ pub struct Daemon {
     supervisor: Supervisor,
     threads: Threads,
     http: http::Server,
-}
-
-/// The threads that run until they are stopped.
-struct Threads {
-    snapshots: JoinHandle<()>,
-    appender: JoinHandle<()>,
-    learner: JoinHandle<()>,
-    monitor: JoinHandle<()>,
-}
-
-/// One flag per stage, because the stages end one after another.
-#[derive(Clone, Default)]
-struct Stop {
-    draining: Arc<AtomicBool>,
-    snapshots: Arc<AtomicBool>,
-    appender: Arc<AtomicBool>,
-    learner: Arc<AtomicBool>,
-    monitor: Arc<AtomicBool>,
 }
 
 impl Daemon {
@@ -143,7 +128,8 @@ impl Daemon {
         let sources = sources::Sources::prepare(config, sender, generated, parts.catalog.clone())?;
         let status = StatusSource::new(config, &store, &parts, &sources, &placement.reason);
         let machine = scrape::Machine::new(config, parts.health.clone());
-        scrape::register(&parts.metrics, status.clone(), &placement.reason, machine);
+        let shown = (status.clone(), parts.engine.clone());
+        scrape::register(&parts.metrics, shown, &placement.reason, machine);
         let http = http::Server::start(config, &parts, &sources, &status, &placement.reason)?;
 
         let found = store.checkpoints.newest(&store.log.readers())?;
@@ -179,6 +165,7 @@ impl Daemon {
         let learner = supervisor.start("learner", "learner", &stop.learner, move || {
             learner.run(&flag, || pulse.beat()).map_err(|error| error.to_string())
         })?;
+        let live_index = live_index::start(config, &parts, &supervisor, &stop.live_index)?;
         let snapshots = snapshots.start(&supervisor, &stop.snapshots)?;
         sources.start(config, &wiring, clusters)?;
         parts.health.set(Health::DAEMON, State::Ok, "running");
@@ -186,7 +173,7 @@ impl Daemon {
         let address = http.address();
         tracing::info!(%address, "ready");
         let Parts { health, snapshot_settings, reloading, .. } = parts;
-        let threads = Threads { snapshots, appender, learner, monitor };
+        let threads = Threads { snapshots, appender, learner, monitor, live_index };
         let reload = (snapshot_settings, reloading);
         Ok(Self { address, health, status, stop, sources, reload, supervisor, threads, http })
     }
@@ -234,18 +221,7 @@ impl Daemon {
         self.health.set(Health::DAEMON, State::Failed, "draining");
         self.stop.draining.store(true, Ordering::Release);
         self.sources.stop();
-        let Threads { snapshots, appender, learner, monitor } = self.threads;
-        let stages = [
-            (&self.stop.snapshots, snapshots),
-            (&self.stop.appender, appender),
-            (&self.stop.learner, learner),
-            (&self.stop.monitor, monitor),
-        ];
-        for (stop, thread) in stages {
-            stop.store(true, Ordering::Release);
-            // A panic is among the faults.
-            let _ = thread.join();
-        }
+        self.threads.end(&self.stop);
         self.http.stop();
         let faults = self.supervisor.faults();
         ensure!(faults.is_empty(), "{}", faults.into_values().collect::<Vec<_>>().join("; "));
@@ -276,7 +252,7 @@ impl Parts {
             progress.clone(),
         );
         Self {
-            engine: Arc::new(engine),
+            engine: Arc::new(live_index::indexed(engine, config)),
             progress,
             metrics: Metrics::new(),
             health: Health::new(),

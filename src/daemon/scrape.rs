@@ -12,9 +12,15 @@ use crate::api::{GraphStatus, Health, IngestStatus, SourceReport, TierStatus};
 use crate::config::Config;
 use crate::ingest::rejection::Reason;
 use crate::metrics::{Metrics, mirror, set_count, set_if_known, set_state};
+use crate::serving::QueryEngine;
 
 /// Registers the scrape hook.
-pub(super) fn register(metrics: &Metrics, status: StatusSource, device: &str, machine: Machine) {
+pub(super) fn register(
+    metrics: &Metrics,
+    (status, engine): (StatusSource, Arc<QueryEngine>),
+    device: &str,
+    machine: Machine,
+) {
     metrics.build.info.with_label_values(&[env!("CARGO_PKG_VERSION"), device]).set(1);
     metrics.on_scrape(Box::new(move |metrics| {
         let document = status.document();
@@ -24,6 +30,7 @@ pub(super) fn register(metrics: &Metrics, status: StatusSource, device: &str, ma
         set_count(&metrics.log.bytes, document.log.bytes);
         set_count(&metrics.log.end_position, document.log.durable_position);
         set_count(&metrics.train.lag_events, document.learner.lag_events);
+        index(metrics, &engine);
         machine.report(metrics);
     }));
 }
@@ -50,6 +57,15 @@ impl Machine {
         set_if_known(&metrics.build.disk_free, bytes(|disk| disk.f_bavail).and_then(known));
         set_if_known(&metrics.build.last_backup, backup::last_unix_seconds(&self.data));
     }
+}
+
+fn index(metrics: &Metrics, engine: &QueryEngine) {
+    let Some(index) = &engine.index else { return };
+    let report = index.report(&engine.progress, &engine.states.touched);
+    set_count(&metrics.index.rows, report.rows as u64);
+    set_count(&metrics.index.bytes, report.bytes);
+    set_count(&metrics.index.pending_nodes, report.state.pending_nodes as u64);
+    metrics.index.oldest_row_seconds.set(report.state.oldest_row_seconds);
 }
 
 fn graph(metrics: &Metrics, graph: &GraphStatus) {

@@ -3,6 +3,8 @@
 //! Both ends of an edge have it in their lists, so the shorter list is searched, from its newest entry backward and no
 //! farther than the caller allows. A pair that met lately is found in the first few entries, whatever the lengths.
 
+use hashbrown::HashSet;
+
 use super::spill::SpillError;
 use super::view::GraphView;
 use crate::event::{EdgeId, EventTime, NodeId};
@@ -11,6 +13,28 @@ use crate::event::{EdgeId, EventTime, NodeId};
 const FIRST: usize = 64;
 
 impl GraphView<'_> {
+    /// The nodes that `src` had an edge to with a time before `before`, among its newest `most` edges in either
+    /// direction: each once, the one that was met last first.
+    ///
+    /// # Errors
+    /// Entries are on disk and cannot be read.
+    pub fn destinations(
+        self,
+        src: NodeId,
+        before: EventTime,
+        most: usize,
+    ) -> Result<Vec<NodeId>, SpillError> {
+        let reader = self.reader(&[src]);
+        let (times, mut seen, mut met) = (EventTime::MIN..before, HashSet::new(), Vec::new());
+        reader.expect_newest(&[src], std::iter::once(times.clone()), most);
+        reader.past(src, times).horizon().newest(most, |run| {
+            let outgoing = run.records().filter(|record| !record.is_incoming());
+            met.extend(outgoing.map(|record| record.neighbor()).filter(|node| seen.insert(*node)));
+        });
+        reader.finish()?;
+        Ok(met)
+    }
+
     /// The newest edge from `src` to `dst` with a time before `before`, if it is among the newest `most` edges of the
     /// end that has fewer. Nodes that the graph does not know have met nobody.
     ///
@@ -81,6 +105,21 @@ mod tests {
                     let found = view.latest_edge(NodeId(src), NodeId(dst), EventTime(before), 1_000).unwrap();
                     assert_eq!(found, expected, "{src} to {dst} before {before}, {bound} events");
                 }
+            }
+            for src in 0..13 {
+                let view = store.view_at(EdgeId(bound as u64));
+                let events =
+                    events[..bound].iter().enumerate().filter(|(_, event)| event.0 == src && event.2 < 90);
+                let mut met: Vec<_> = events.map(|(i, event)| (event.2, i, NodeId(event.1))).collect();
+                met.sort_unstable();
+                let mut expected: Vec<NodeId> = Vec::new();
+                for (.., node) in met.into_iter().rev() {
+                    if !expected.contains(&node) {
+                        expected.push(node);
+                    }
+                }
+                assert_eq!(view.destinations(NodeId(src), EventTime(90), 1_000).unwrap(), expected);
+                assert!(view.destinations(NodeId(src), EventTime(90), 1).unwrap().len() <= 1);
             }
         }
     }

@@ -196,7 +196,8 @@ impl Learner {
         }
         let kept = learner.feed.clock().bounds();
         learner.shared.progress.set_kept(kept);
-        let nodes = learner.trainer.state().known();
+        let (nodes, touched) = (learner.trainer.state().known(), &learner.shared.engine.states.touched);
+        learner.pool.known().nodes().iter().for_each(|&node| touched.set_destination(node));
         learner.on_gpu(|learner| learner.publish_rows(kept, &nodes))?;
         learner.publish_pairs();
         learner.on_gpu(Self::publish_weights)?;

@@ -44,6 +44,8 @@ impl Learner {
 
     /// Publishes the memory of the nodes of the batch that was just learned, and the times of its pairs.
     pub(super) fn publish_batch(&mut self) -> Result<(), TrainError> {
+        let touched = &self.shared.engine.states.touched;
+        self.prepared.positives().dst.iter().for_each(|&node| touched.set_destination(node));
         // The batch is learned: if a GPU fails, only the published rows are computed again.
         self.on_gpu(|learner| learner.publish_memory())?;
         let states = &self.shared.engine.states;

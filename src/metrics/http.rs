@@ -31,9 +31,10 @@ group! {
     held_bytes: IntGaugeVec ["direction"] = "http_held_bytes"
         "Bytes of large bodies in memory; direction is request, or response for those not sent yet.";
     request_items: HistogramVec ["kind"] (ITEM_COUNTS) = "http_request_items"
-        "Items of a request; kind is nodes or pairs.";
+        "Items of a request; kind is nodes, pairs, src or vectors.";
     pass_items: HistogramVec ["kind"] (ITEM_COUNTS) = "http_pass_items"
-        "Items that one pass of the model computed, for one or several requests; kind is embeddings or links.";
+        "Items that one pass of the model computed, for one or several requests; kind is embeddings, links, top or \
+         similar.";
     certificate_expiry: IntGaugeVec = "http_certificate_expiry_timestamp_seconds"
         "When the TLS certificate expires, seconds since the Unix epoch; absent without one.";
 }
@@ -55,7 +56,7 @@ pub const ADMIN_ACTIONS: [&str; 10] = [
 impl HttpMetrics {
     /// Series whose labels are known beforehand start at 0.
     pub(super) fn start_closed_lists(&self) {
-        for kind in ["nodes", "pairs"] {
+        for kind in ["nodes", "pairs", "src", "vectors"] {
             self.request_items.with_label_values(&[kind]);
         }
         for action in ADMIN_ACTIONS {

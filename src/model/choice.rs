@@ -13,7 +13,7 @@ use super::dysat::{Dysat, DysatOptions};
 use super::gat::{Gat, GatOptions};
 use super::graphmixer::{GraphMixer, GraphMixerOptions};
 use super::graphsage::{GraphSage, GraphSageOptions};
-use super::link::LinkPredictor;
+use super::link::{LinkPredictor, SplitLink};
 use super::needs::{Needs, OptionsError, Shape, check, fields};
 use super::tgat::{Tgat, TgatOptions};
 use super::tgn::{Tgn, TgnOptions};
@@ -358,6 +358,15 @@ impl Model {
             panic!("embeddings do not score pairs of {}", self.options.name())
         };
         link.logits(tape, embeddings, src, dst)
+    }
+
+    /// The link predictor as sums over the two ends of a pair, in a model whose predictor splits.
+    ///
+    /// # Panics
+    /// If the weights are on a GPU.
+    #[must_use]
+    pub fn split_link(&self) -> Option<SplitLink> {
+        self.network.link()?.split(&self.parameters)
     }
 
     /// What scores pairs by their walks, in a model that does.

@@ -7,7 +7,10 @@
 //!                                                     products measures how far two nodes met the same ones
 //! ```
 
-use crate::nn::{Columns, ParamId, Tape, Var};
+use std::sync::Arc;
+
+use crate::device::matmul::{self, View, ViewMut, matmul};
+use crate::nn::{Columns, ParamId, Parameters, Tape, Var};
 
 /// Two linear layers with a ReLU between them.
 #[derive(Clone, Copy, Debug)]
@@ -45,6 +48,70 @@ impl LinkPredictor {
         let [sources, destinations] = [src, dst].map(|rows| tape.gather(embeddings, rows));
         let products = tape.mul(sources, destinations);
         self.merge.apply(tape, [sources, destinations, products].map(Into::into).into())
+    }
+}
+
+/// A link predictor without products as sums over the two ends of a pair, on the CPU:
+///
+/// ```text
+/// logit(u, v) = w_b relu(q_u + p_v) + b_b       q_u = W_u z_u, p_v = W_v z_v + b_a, W_a = [W_u W_v]
+/// ```
+pub struct SplitLink {
+    /// `[hidden, 2 * dimension]`
+    w_a: Vec<f32>,
+    b_a: Vec<f32>,
+    w_b: Arc<Vec<f32>>,
+}
+
+impl LinkPredictor {
+    /// Its parts, if it splits.
+    pub fn split(&self, parameters: &Parameters) -> Option<SplitLink> {
+        let values = |id| parameters.get(id).data().to_vec();
+        let MergeParams { w_a, b_a, w_b, .. } = self.merge;
+        (!self.products).then(|| SplitLink { w_a: values(w_a), b_a: values(b_a), w_b: Arc::new(values(w_b)) })
+    }
+}
+
+impl SplitLink {
+    /// Values of `q_u` and of `p_v`.
+    #[must_use]
+    pub fn hidden(&self) -> usize {
+        self.b_a.len()
+    }
+
+    /// `w_b`, `hidden` values.
+    #[must_use]
+    pub fn output(&self) -> Arc<Vec<f32>> {
+        self.w_b.clone()
+    }
+
+    /// `q_u` `[n, hidden]` of embeddings `[n, dimension]`.
+    #[must_use]
+    pub fn sources(&self, embeddings: &[f32]) -> Vec<f32> {
+        let mut rows = vec![0.0; embeddings.len() / self.dimension() * self.hidden()];
+        self.add_product(embeddings, 0, &mut rows);
+        rows
+    }
+
+    /// `p_v` `[n, hidden]` of embeddings `[n, dimension]`.
+    #[must_use]
+    pub fn destinations(&self, embeddings: &[f32]) -> Vec<f32> {
+        let mut rows = self.b_a.repeat(embeddings.len() / self.dimension());
+        self.add_product(embeddings, self.dimension(), &mut rows);
+        rows
+    }
+
+    fn dimension(&self) -> usize {
+        self.w_a.len() / self.hidden() / 2
+    }
+
+    /// Adds the product with the columns of `W_a` from `from` on.
+    fn add_product(&self, embeddings: &[f32], from: usize, rows: &mut [f32]) {
+        let (dimension, hidden) = (self.dimension(), self.hidden());
+        let count = embeddings.len() / dimension;
+        let half = View::strided(&self.w_a[from..], hidden, dimension, 2 * dimension);
+        let embeddings = View::new(embeddings, count, dimension);
+        matmul(ViewMut::new(rows, count, hidden), matmul::Into::Add, 1.0, embeddings, half.t());
     }
 }
 

@@ -67,7 +67,7 @@ pub use graphmixer::GraphMixerOptions;
 pub use graphsage::GraphSageOptions;
 pub use hop::Hop;
 pub use input::EmbeddingInput;
-pub use link::probability;
+pub use link::{SplitLink, probability};
 pub use mailbox::{Mailbox, PendingMessage};
 pub use memory::NodeMemory;
 pub use needs::{Needs, OptionsError};

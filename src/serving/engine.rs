@@ -15,16 +15,14 @@ use arc_swap::ArcSwapOption;
 use parking_lot::Mutex;
 
 use super::{
-    EmbeddingResponse, Freshness, NodeEmbedding, NodeNeighbor, NodeResponse, NodeStates, PairScore, Progress,
-    QueryError, ScoreResponse, Source, Stores, UnknownKeys,
+    EmbeddingResponse, Freshness, IndexOptions, LiveIndex, NodeEmbedding, NodeNeighbor, NodeResponse,
+    NodeStates, PairScore, Progress, QueryError, ScoreResponse, Source, Stores, UnknownKeys,
 };
 use crate::device::Device;
 use crate::event::{EventTime, NodeId, NodeKey};
 use crate::feature::FeatureError;
 use crate::graph::SpillError;
-use crate::model::{
-    DistinctNodes, EmbeddingInput, FeatureRows, GatherError, Needs, Neighborhood, Weights, probability,
-};
+use crate::model::{DistinctNodes, EmbeddingInput, FeatureRows, GatherError, Needs, Neighborhood, Weights};
 use crate::nn::{Mode, Tape, TapePool};
 use crate::sampler::{MessageFlowGraph, SampleRequest, SamplingPolicy, Seeds, sample};
 
@@ -42,6 +40,8 @@ pub struct QueryEngine {
     pub states: Arc<NodeStates>,
     /// How far the loops have come.
     pub progress: Arc<Progress>,
+    /// The live index, if there is one.
+    pub index: Option<Arc<LiveIndex>>,
     model: ArcSwapOption<Published>,
     buffers: Mutex<Vec<Scratch>>,
 }
@@ -55,10 +55,10 @@ struct Published {
 /// What a query sees from its begin to its end, however many passes it takes: one version of the weights, one time.
 #[derive(Clone)]
 pub struct Moment {
-    weights: Arc<Weights>,
-    scores: Source,
-    freshness: Freshness,
-    at: EventTime,
+    pub(super) weights: Arc<Weights>,
+    pub(super) scores: Source,
+    pub(super) freshness: Freshness,
+    pub(super) at: EventTime,
 }
 
 /// Buffers of one query.
@@ -73,7 +73,15 @@ impl QueryEngine {
     /// An engine without weights yet.
     #[must_use]
     pub fn new(stores: Stores, states: Arc<NodeStates>, progress: Arc<Progress>) -> Self {
-        Self { stores, states, progress, model: ArcSwapOption::empty(), buffers: Mutex::default() }
+        let model = ArcSwapOption::empty();
+        Self { stores, states, progress, index: None, model, buffers: Mutex::default() }
+    }
+
+    /// The same with a live index, whose rows follow the node states from now on.
+    #[must_use]
+    pub fn with_index(self, options: IndexOptions) -> Self {
+        self.states.touched.follow();
+        Self { index: Some(Arc::new(LiveIndex::new(options))), ..self }
     }
 
     /// Publishes `weights` for every query that starts from now on, as promoted.
@@ -208,8 +216,7 @@ impl QueryEngine {
         queries: &[(&[(NodeKey, NodeKey)], UnknownKeys)],
         moment: &Moment,
     ) -> Result<Vec<ScoreResponse>, QueryError> {
-        let Moment { weights, scores: source, freshness, at } = moment;
-        let (source, mut freshness, at) = (*source, *freshness, *at);
+        let (source, mut freshness, at) = (moment.scores, moment.freshness, moment.at);
         let ids = |&(pairs, unknown): &(&[(NodeKey, NodeKey)], UnknownKeys)| -> Vec<_> {
             pairs.iter().map(|(src, dst)| (self.lookup(src, unknown), self.lookup(dst, unknown))).collect()
         };
@@ -217,15 +224,10 @@ impl QueryEngine {
         let known: Vec<_> = ids.iter().flatten().filter_map(|&(src, dst)| src.zip(dst)).collect();
         let unique = distinct(known.iter().flat_map(|&(src, dst)| [src, dst]));
         let cold_ones = self.cold(&unique);
-        let probabilities = match (source, weights.model().walk()) {
-            (Source::Baseline, _) => {
-                freshness.model_version = 0;
-                self.score_baseline(&known, at)?
-            }
-            (_, Some(network)) => self.score_walks(weights, network, &known, at),
-            (_, None) => self.score(weights, &unique, &self.embed(weights, unique.nodes(), at)?, &known),
-        };
-        let mut probabilities = probabilities.into_iter();
+        if source == Source::Baseline {
+            freshness.model_version = 0;
+        }
+        let mut probabilities = self.pair_scores(&known, moment)?.into_iter();
         let mut score = |(src, dst): (Option<NodeId>, Option<NodeId>)| match src.zip(dst) {
             Some((src, dst)) => match probabilities.next().filter(|probability| probability.is_finite()) {
                 Some(probability) => {
@@ -281,13 +283,18 @@ impl QueryEngine {
         self.stores.keys.lookup(key).or((unknown == UnknownKeys::Prior).then_some(NodeId::NONE))
     }
 
-    fn time_or_now(&self, at: Option<EventTime>) -> EventTime {
+    pub(super) fn time_or_now(&self, at: Option<EventTime>) -> EventTime {
         let after_latest = || self.stores.graph.latest_time().map_or(0, |time| time.0.saturating_add(1));
         at.unwrap_or_else(|| EventTime(after_latest()))
     }
 
     /// Embeddings `[nodes * embedding_dim]` of `nodes` at `at`.
-    fn embed(&self, weights: &Weights, nodes: &[NodeId], at: EventTime) -> Result<Vec<f32>, GatherError> {
+    pub(super) fn embed(
+        &self,
+        weights: &Weights,
+        nodes: &[NodeId],
+        at: EventTime,
+    ) -> Result<Vec<f32>, GatherError> {
         let (model, needs) = (weights.model(), weights.model().needs());
         let mut vectors = Vec::with_capacity(nodes.len() * needs.embedding_dim);
         let mut scratch = self.take_scratch();
@@ -329,35 +336,6 @@ impl QueryEngine {
         }
     }
 
-    /// Probabilities of `pairs` of requested nodes, given the nodes' embeddings.
-    fn score(
-        &self,
-        weights: &Weights,
-        unique: &DistinctNodes,
-        vectors: &[f32],
-        pairs: &[(NodeId, NodeId)],
-    ) -> Vec<f32> {
-        let dimension = weights.model().needs().embedding_dim;
-        let mut probabilities = Vec::with_capacity(pairs.len());
-        let mut scratch = self.take_scratch();
-        for pairs in pairs.chunks(CHUNK_ROWS) {
-            let mut tape =
-                Tape::pooled(&Device::Cpu, weights.parameters(), Mode::Inference, &mut scratch.pool);
-            let mut ends = tape.take(2 * pairs.len(), dimension);
-            let nodes = pairs.iter().flat_map(|&(src, dst)| [src, dst]);
-            for (node, row) in nodes.zip(ends.data_mut().chunks_exact_mut(dimension)) {
-                row.copy_from_slice(embedding_of(node, unique, vectors, dimension));
-            }
-            let ends = tape.constant(ends);
-            let count = 2 * pairs.len() as u32;
-            let (src, dst) = ((0..count).step_by(2).collect(), (1..count).step_by(2).collect());
-            let logits = weights.model().logits(&mut tape, ends, src, dst);
-            probabilities.extend(tape.value(logits).data().iter().copied().map(probability));
-        }
-        self.put_back(scratch);
-        probabilities
-    }
-
     pub(super) fn take_scratch(&self) -> Scratch {
         self.buffers.lock().pop().unwrap_or_default()
     }
@@ -376,7 +354,7 @@ fn single<A>(responses: Vec<A>) -> Result<A, QueryError> {
 }
 
 /// The distinct nodes of a query; a node's slot is the row of its embedding.
-fn distinct(ids: impl Iterator<Item = NodeId>) -> DistinctNodes {
+pub(super) fn distinct(ids: impl Iterator<Item = NodeId>) -> DistinctNodes {
     let mut nodes = DistinctNodes::default();
     for id in ids {
         nodes.insert(id);
@@ -390,7 +368,12 @@ fn is_cold(node: NodeId, unique: &DistinctNodes, cold: &[bool]) -> bool {
 }
 
 /// The embedding of one of the requested nodes.
-fn embedding_of<'v>(node: NodeId, unique: &DistinctNodes, vectors: &'v [f32], dimension: usize) -> &'v [f32] {
+pub(super) fn embedding_of<'v>(
+    node: NodeId,
+    unique: &DistinctNodes,
+    vectors: &'v [f32],
+    dimension: usize,
+) -> &'v [f32] {
     let row = unique.slot(node).unwrap_or_default() as usize;
     &vectors[row * dimension..][..dimension]
 }

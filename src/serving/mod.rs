@@ -3,19 +3,29 @@
 //!
 //! Weights that were not promoted are published as such: then `baseline` scores pairs, or the response says so.
 //!
+//! [`LiveIndex`] finds the best of all nodes: the likeliest destinations, the most similar ones.
+//!
 //! The learner publishes here and queries read here: neither waits for the other. Knows nothing of
 //! requests, wire formats, or how weights come about.
 
 mod baseline;
 mod engine;
+mod index;
 mod pairs;
 mod progress;
 mod response;
+mod scores;
 mod states;
 mod stores;
+mod touched;
 mod walks;
 
 pub use engine::{Moment, QueryEngine};
+pub use index::{
+    Candidates, Condition, FoundNode, IndexLoop, IndexOptions, IndexReport, IndexState, LiveIndex, Metric,
+    Order, SimilarItem, SimilarRequest, SimilarResponse, SimilarResult, SimilarTo, TopRequest, TopResponse,
+    TopResult, TopSource,
+};
 pub use pairs::PairStates;
 pub use progress::{Freshness, Progress};
 pub use response::{
@@ -24,3 +34,4 @@ pub use response::{
 };
 pub use states::NodeStates;
 pub use stores::{Stores, World};
+pub use touched::TouchedNodes;

@@ -1,6 +1,7 @@
 //! Progress of the two loops as log positions, and a way to wait for a position.
 //!
-//! An event passes three stages: durable (in the log), indexed (in the graph), learned (in node states).
+//! An event passes three stages: durable (in the log), indexed (in the graph), learned (in node states); where there is
+//! a live index, then a fourth: embedded (in its rows).
 //! Positions only grow; each is one past the last record that has passed. Writers are the loops, readers
 //! are queries. A query that must not hold a thread while it waits registers a hook, which gets every new position.
 //! Knows nothing of why a loop is slow.
@@ -90,6 +91,7 @@ pub struct Progress {
     durable: Stage,
     indexed: Stage,
     learned: Stage,
+    embedded: Stage,
     /// [`EventTime::MIN`] stands for none.
     watermark: AtomicI64,
     kept: Mutex<RetentionBounds>,
@@ -100,8 +102,9 @@ pub struct Progress {
 impl Default for Progress {
     fn default() -> Self {
         let watermark = AtomicI64::new(EventTime::MIN.0);
-        let [durable, indexed, learned] = [(); 3].map(|()| Stage::default());
-        Self { durable, indexed, learned, watermark, kept: Mutex::default(), arrivals: Mutex::default() }
+        let [durable, indexed, learned, embedded] = [(); 4].map(|()| Stage::default());
+        let (kept, arrivals) = (Mutex::default(), Mutex::default());
+        Self { durable, indexed, learned, embedded, watermark, kept, arrivals }
     }
 }
 
@@ -142,6 +145,11 @@ impl Progress {
     /// Every record below `end` is in the node states.
     pub fn set_learned(&self, end: EdgeId) {
         self.learned.pass(end);
+    }
+
+    /// Every record below `end` is in the rows of the live index.
+    pub fn set_embedded(&self, end: EdgeId) {
+        self.embedded.pass(end);
     }
 
     /// No event earlier than `time` is expected any more.
@@ -185,6 +193,12 @@ impl Progress {
         self.learned.passed()
     }
 
+    /// One past the last record in the rows of the live index.
+    #[must_use]
+    pub fn embedded(&self) -> EdgeId {
+        self.embedded.passed()
+    }
+
     /// Records in the graph that are not in the node states.
     #[must_use]
     pub fn behind(&self) -> u64 {
@@ -211,6 +225,11 @@ impl Progress {
     /// is in them. It runs on the loop's thread and must return at once.
     pub fn on_learned(&self, hook: impl Fn(EdgeId) + Send + Sync + 'static) {
         self.learned.add_hook(Box::new(hook));
+    }
+
+    /// The same for the rows of the live index.
+    pub fn on_embedded(&self, hook: impl Fn(EdgeId) + Send + Sync + 'static) {
+        self.embedded.add_hook(Box::new(hook));
     }
 
     /// Waits until every record below `position` is in the graph; `false` if `timeout` passes first.

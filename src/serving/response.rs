@@ -156,6 +156,36 @@ pub enum QueryError {
         /// Width served.
         found: usize,
     },
+    /// There is no live index.
+    #[error(
+        "this daemon has no live index: set index.bytes_max in its configuration, or list the candidates in \
+         candidates.keys"
+    )]
+    NoIndex,
+    /// The live index has no rows yet.
+    #[error("the live index is not ready: {done} of {of} nodes have a row")]
+    IndexFilling {
+        /// Nodes that are done.
+        done: usize,
+        /// Nodes in all.
+        of: usize,
+    },
+    /// The rows do not fit.
+    #[error("the live index would take {needed} bytes and index.bytes_max is {bytes_max}: raise it")]
+    IndexFull {
+        /// Bytes of two generations of rows.
+        needed: u64,
+        /// Bytes allowed.
+        bytes_max: u64,
+    },
+    /// More pairs would be scored anew than one request may.
+    #[error("{found} pairs of a source and a candidate, at most {limit} are scored in one request")]
+    TooManyPairs {
+        /// Sources times candidates.
+        found: usize,
+        /// How many may be.
+        limit: usize,
+    },
     /// Data for the response could not be read from storage.
     #[error("stored data could not be read: {0}")]
     Storage(#[from] GatherError),

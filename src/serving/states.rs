@@ -6,13 +6,15 @@
 //! own, taken for writing only when nodes appear beyond the last chunk. No call waits for a training
 //! step. A chunk takes memory while a row of it is published: where all its nodes are deleted it is given back.
 //!
+//! Which rows have changed is recorded for whoever follows them ([`TouchedNodes`]).
+//!
 //! Models of walks publish beside the rows of nodes when pairs were last seen, and when the stream began.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use parking_lot::RwLock;
 
-use super::PairStates;
+use super::{PairStates, TouchedNodes};
 use crate::event::{EventTime, NodeId};
 
 /// Nodes per lock.
@@ -24,6 +26,8 @@ pub struct NodeStates {
     chunks: RwLock<Vec<RwLock<Option<Chunk>>>>,
     /// When pairs were last seen.
     pub pairs: PairStates,
+    /// Nodes whose rows have changed.
+    pub touched: TouchedNodes,
     /// [`EventTime::MIN`] stands for none.
     origin: AtomicI64,
 }
@@ -38,7 +42,8 @@ impl NodeStates {
     #[must_use]
     pub fn new(dimension: usize) -> Self {
         let origin = AtomicI64::new(EventTime::MIN.0);
-        Self { dimension, chunks: RwLock::new(Vec::new()), pairs: PairStates::default(), origin }
+        let (pairs, touched) = (PairStates::default(), TouchedNodes::default());
+        Self { dimension, chunks: RwLock::new(Vec::new()), pairs, touched, origin }
     }
 
     /// Values per row.
@@ -61,6 +66,7 @@ impl NodeStates {
             chunk.rows[place * self.dimension..][..self.dimension].copy_from_slice(row);
             chunk.updated[place] = Some(updated);
         }
+        self.touched.touch(node);
     }
 
     /// Makes `origin` the time of the first event.
@@ -110,6 +116,7 @@ impl NodeStates {
 
     /// Forgets the row of one node.
     pub fn forget(&self, node: NodeId) {
+        self.touched.forget(node);
         if let Some(chunk) = self.chunks.read().get(node.index() / CHUNK_ROWS) {
             let (mut held, place) = (chunk.write(), node.index() % CHUNK_ROWS);
             let Some(chunk) = held.as_mut() else { return };
@@ -130,6 +137,7 @@ impl NodeStates {
         held * CHUNK_ROWS * per_node
             + chunks.capacity() * size_of::<RwLock<Option<Chunk>>>()
             + self.pairs.bytes()
+            + self.touched.bytes()
     }
 
     fn grow_to(&self, count: usize) {

@@ -206,6 +206,25 @@ fn serving_is_timed_beside_events_of_the_demo_and_of_a_file() {
 }
 
 #[test]
+fn the_index_gives_every_node_a_row_and_answers_alone_and_in_batches() {
+    let folder = tempfile::tempdir().unwrap();
+    let args =
+        ["index", "--rows", "3000", "--dimension", "20", "--questions", "20", "--batch", "5", "--json", "-"];
+    let figures = figures(folder.path(), &args);
+    assert_eq!((&figures["bench"], &figures["rows"]), (&"index".into(), &3_000.into()));
+    assert!(figures["index_bytes"].as_u64().unwrap() >= 3_000 * 2 * 20 * 4, "{figures}");
+    assert!(figures["fill_rows_per_second"].as_f64().unwrap() > 0.0, "{figures}");
+    for part in ["top_links", "similar_nodes"] {
+        let number = |key: &str| figures[part][key].as_f64().unwrap_or_else(|| panic!("{key} in {figures}"));
+        assert!(
+            0.0 < number("single_p50_seconds")
+                && number("single_p50_seconds") <= number("single_p99_seconds")
+        );
+        assert!(number("batched_per_second") > 0.0 && number("single_ratio_to_read") > 0.0, "{figures}");
+    }
+}
+
+#[test]
 fn a_start_is_timed_on_a_log_that_was_learned_to_its_end() {
     let folder = tempfile::tempdir().unwrap();
     events(folder.path());

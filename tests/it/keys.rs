@@ -27,8 +27,12 @@ fn every_route_asks_for_its_role() {
     let live = Live::with(|state| state.keys = Some(Arc::new(Keys::open(&path).unwrap())));
     let nodes = json!({ "nodes": ["alice"] }).to_string();
     let pairs = json!({ "pairs": [{ "src": "alice", "dst": 7 }] }).to_string();
+    let top = json!({ "src": ["alice"], "candidates": { "keys": [7] } }).to_string();
+    let similar = json!({ "nodes": ["alice"], "candidates": { "keys": [7] } }).to_string();
     let routes = [
         ("POST", "/v1/embeddings", nodes.as_str(), "read"),
+        ("POST", "/v1/links/top", top.as_str(), "read"),
+        ("POST", "/v1/nodes/similar", similar.as_str(), "read"),
         ("POST", "/v1/links/score", pairs.as_str(), "read"),
         ("GET", "/v1/nodes/alice", "", "read"),
         ("GET", "/v1/status", "", "read"),

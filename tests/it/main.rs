@@ -47,6 +47,7 @@ mod keys;
 mod keys_as_sent;
 mod kills;
 mod live;
+mod live_index;
 mod log;
 mod manifests;
 mod models;

@@ -269,6 +269,8 @@ const ZERO: &[(&str, &str)] = &[
     ("evergraph_spill_degraded", "the disk works"),
     ("evergraph_train_evicted_pairs_total", "there are few pairs"),
     ("evergraph_train_skipped_events_total", "the learner keeps up"),
+    ("evergraph_index_oldest_row_seconds", "nothing happens any more"),
+    ("evergraph_index_pending_nodes", "nothing happens any more"),
     ("evergraph_learner_lag_events", "the learner has caught up"),
     ("evergraph_train_nonfinite_total", "every loss is finite"),
     ("evergraph_train_storage_failures_total", "the disk works"),
@@ -300,6 +302,7 @@ impl AtWork {
             .set("learner.gate.window_batches=1")
             .set("learner.gate.promote_seconds=0")
             .set("learner.replay.ratio=1")
+            .set("index.bytes_max=1073741824")
             .ready();
         let at_work = Self { daemon, time: Cell::new(1_000), _data: data };
         at_work.push_good_events();
@@ -321,6 +324,8 @@ impl AtWork {
         for (path, body) in [
             ("/v1/embeddings", json!({ "nodes": ["u1"] })),
             ("/v1/links/score", json!({ "pairs": [{ "src": "u1", "dst": "i1" }] })),
+            ("/v1/links/top", json!({ "src": ["u1"] })),
+            ("/v1/nodes/similar", json!({ "nodes": ["u1"] })),
         ] {
             at_work.daemon.post(path, "application/json", &body.to_string()).unwrap();
         }
@@ -365,6 +370,13 @@ impl AtWork {
 fn a_scrape_of_a_daemon_at_work_has_a_value_for_every_metric_and_promtool_has_nothing_to_say() {
     let at_work = AtWork::start();
     at_work.daemon.wait_until("caught up", |status| status["learner"]["lag_events"] == 0);
+    let deadline = Instant::now() + PATIENCE;
+    while ["pending_nodes", "oldest_row_seconds"]
+        .iter()
+        .any(|name| !at_work.metrics().contains(&format!("\nevergraph_index_{name} 0\n")))
+    {
+        assert!(Instant::now() < deadline, "the index does not settle");
+    }
     let response = ureq::get(at_work.daemon.url("/metrics")).call().unwrap();
     let kind = response.headers()["content-type"].to_str().unwrap().to_owned();
     assert!(kind.starts_with("text/plain; version=0.0.4"), "{kind}");

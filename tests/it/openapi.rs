@@ -14,9 +14,9 @@ use crate::live::Live;
 use crate::process::{Process, Start};
 
 /// What an operation does, by the first word of its name.
-const VERBS: [&str; 13] = [
-    "check", "compute", "create", "cut", "get", "promote", "push", "reload", "roll", "score", "seek", "set",
-    "update",
+const VERBS: [&str; 14] = [
+    "check", "compute", "create", "cut", "find", "get", "promote", "push", "reload", "roll", "score", "seek",
+    "set", "update",
 ];
 
 /// A method, a path, and what the document says of them.
@@ -208,6 +208,7 @@ fn the_document_states_the_limits_of_its_daemon() {
 fn daemon(folder: &std::path::Path) -> Process {
     let small = ["memory", "time", "embedding"].map(|row| format!("model.{row}_dimension=4"));
     let start = Start::in_dir(folder).set("learner.train=false").set("stream.time_unit=seconds");
+    let start = start.set("index.bytes_max=16777216");
     let start = small.iter().fold(start, |start, setting| start.set(setting));
     start.set("device.use=cpu").ready()
 }
@@ -274,10 +275,11 @@ fn ask(process: &Process, method: &str, path: &str, body: Option<&Value>, accept
 /// Whether a response is like the documented one: the same members and kinds, the same words, numbers close by. In
 /// figures of the machine and the moment only kinds are compared.
 fn alike(documented: &Value, found: &Value, place: &str) -> Result<(), String> {
-    let of_the_moment = ["status", "info", "metrics", "check", "since", "detail", "push_events.freshness"]
-        .iter()
-        .chain(&OPERATED)
-        .any(|word| place.contains(word));
+    let of_the_moment =
+        ["status", "info", "metrics", "check", "since", "detail", "oldest_row", "push_events.freshness"]
+            .iter()
+            .chain(&OPERATED)
+            .any(|word| place.contains(word));
     match (documented, found) {
         (Value::Object(documented), Value::Object(found)) => {
             let names = |object: &Map<String, Value>| object.keys().cloned().collect::<Vec<_>>();

@@ -11,7 +11,8 @@ use evergraph::feature::FeatureStore;
 use evergraph::graph::NodeDictionary;
 use evergraph::model::{ModelOptions, probability};
 use evergraph::serving::{
-    NodeEmbedding, NodeStates, PairScore, Progress, QueryEngine, QueryError, Source, Stores, UnknownKeys,
+    Candidates, IndexLoop, IndexOptions, NodeEmbedding, NodeStates, PairScore, Progress, QueryEngine,
+    QueryError, Source, Stores, TopRequest, TopSource, UnknownKeys,
 };
 use evergraph::train::{StepMode, Trainer, TrainerOptions};
 
@@ -113,6 +114,73 @@ fn responses_equal_those_of(options: TrainerOptions) {
             // bit.
             assert!((found - probability(logit)).abs() < 1e-6, "{found}, not {}", probability(logit));
         }
+    }
+}
+
+/// Keeps the index of `engine` until nothing is left to do.
+fn settle(engine: &Arc<QueryEngine>) {
+    let mut index = IndexLoop::new(engine.clone()).unwrap();
+    let far = std::time::Instant::now() + Duration::from_secs(60);
+    index.turn(far, &|| true).unwrap();
+    // What was touched before there was a generation was taken in by its fill.
+    index.turn(far, &|| true).unwrap();
+}
+
+#[test]
+fn the_top_of_every_model_is_the_best_of_all_its_scores() {
+    for options in models() {
+        let stream = Stream::new(6);
+        let mut trainer = trained_from(&stream, Trainer::new(options, &Device::Cpu).unwrap());
+        let index = IndexOptions { bytes_max: 1 << 30, cpu_share: 1.0, coalesce: Duration::ZERO };
+        let engine = Arc::new(engine_for(&stream, options.model).with_index(index));
+        (SOURCES..NODES).for_each(|node| engine.states.touched.set_destination(NodeId(node)));
+        let request = |limit, exclude_met| {
+            let candidates = Candidates { destinations: true, ..Candidates::default() };
+            Arc::new(TopRequest { limit, candidates, exclude_met, ..TopRequest::default() })
+        };
+        let top = |limit, exclude_met| {
+            let request = request(limit, exclude_met);
+            let sources: Vec<_> =
+                (0..SOURCES).map(|node| TopSource { key: key(node), request: request.clone() }).collect();
+            Ok::<_, QueryError>(engine.top_links_of(&[&sources[..]], &engine.moment(None)?)?.remove(0))
+        };
+        publish(&mut trainer, &engine);
+        assert!(matches!(top(3, false), Err(QueryError::IndexFilling { .. })));
+        settle(&engine);
+        let name = options.model.name();
+        for (limit, exclude_met) in [(3, false), (3, true), (100, false)] {
+            let response = top(limit, exclude_met).unwrap();
+            assert!(response.exact, "{name}");
+            for (src, found) in (0..SOURCES).zip(&response.results) {
+                let met =
+                    |dst: u32| stream.src.iter().zip(&stream.dst).any(|(s, d)| (s.0, d.0) == (src, dst));
+                let pairs: Vec<_> = (SOURCES..NODES)
+                    .filter(|&dst| !exclude_met || !met(dst))
+                    .map(|dst| (key(src), key(dst)))
+                    .collect();
+                let scores = engine.link_scores(&pairs, None, UnknownKeys::Error).unwrap().scores;
+                let mut scores: Vec<f32> = scores
+                    .iter()
+                    .map(|score| match score {
+                        PairScore::Found { probability, .. } => *probability,
+                        other => panic!("{other:?}"),
+                    })
+                    .collect();
+                scores.sort_by(|a, b| b.total_cmp(a));
+                assert_eq!(found.found.len(), limit.min(scores.len()), "{name}");
+                for (found, expected) in found.found.iter().zip(scores) {
+                    // Small matrices of other heights round differently in the last bit.
+                    assert!((found.score - expected).abs() < 1e-6, "{name}: {found:?} and {expected}");
+                }
+            }
+        }
+        // A later row of one node makes it pending, until the index has taken it in.
+        engine.states.publish(NodeId(SOURCES), &vec![0.25; engine.states.dimension()], EventTime(1));
+        let late = top(3, false).unwrap();
+        assert_eq!(late.index.unwrap().pending_nodes, 1, "{name}");
+        assert!(!late.exact, "{name}");
+        settle(&engine);
+        assert!(top(3, false).unwrap().exact, "{name}");
     }
 }
 

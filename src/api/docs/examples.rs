@@ -15,6 +15,8 @@ const FILES: &[(&str, &str)] = files![
     "push_events",
     "compute_embeddings",
     "score_links",
+    "find_top_links",
+    "find_similar_nodes",
     "get_node",
     "get_status",
     "get_info",

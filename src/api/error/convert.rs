@@ -51,6 +51,13 @@ impl From<QueryError> for ApiError {
         match error {
             QueryError::NotReady | QueryError::Mismatch { .. } => Self::NoModel(error.to_string()),
             QueryError::Storage(_) => Self::StorageFailed(error.to_string()),
+            QueryError::NoIndex => Self::IndexDisabled(error.to_string()),
+            QueryError::IndexFilling { .. } | QueryError::IndexFull { .. } => {
+                Self::IndexNotReady(error.to_string())
+            }
+            QueryError::TooManyPairs { found, limit } => {
+                Self::BatchTooLarge { what: "pairs of a source and a candidate", found, limit }
+            }
         }
     }
 }

@@ -33,6 +33,8 @@ error_types! {
     DiskFull = "disk_full",
     Forbidden = "forbidden",
     ForeignPage = "foreign_page",
+    IndexDisabled = "index_disabled",
+    IndexNotReady = "index_not_ready",
     Internal = "internal",
     Invalid = "invalid",
     LocalOnly = "local_only",

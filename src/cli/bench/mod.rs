@@ -5,6 +5,7 @@
 //! making batches) is not included.
 
 mod folder;
+mod index;
 mod ingest;
 pub mod ops;
 mod sample;
@@ -48,6 +49,8 @@ enum Part {
     Train(train::TrainArgs),
     /// Requests to a daemon that ingests and learns at the same time: throughput, latency and freshness
     Serve(serve::ServeArgs),
+    /// The live index: rows computed, the best of all rows found, one question at a time and in batches
+    Index(index::IndexArgs),
     /// A start of the daemon on a long log: the time until it is ready, in total and by part
     Start(start::StartArgs),
     /// Every operation of a temporal graph network, forward and backward, as a share of the machine's peak
@@ -75,6 +78,7 @@ pub(super) fn run(args: &BenchArgs) -> anyhow::Result<()> {
         Part::Sample(args) => sample::run(args),
         Part::Train(args) => train::run(args),
         Part::Serve(args) => serve::run(args),
+        Part::Index(args) => index::run(args),
         Part::Start(args) => start::run(args),
         Part::Ops(args) => ops::run(args),
     }

@@ -23,6 +23,7 @@ impl Walked {
     fn start() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let start = Start::in_dir(folder.path()).set("api.wait_ms_max=20").set("learner.train=false");
+        let start = start.set("index.bytes_max=1073741824");
         let agent = ureq::Agent::config_builder().http_status_as_error(false).max_redirects(0).build().into();
         let walked = Self { process: start.ready(), agent, _folder: folder };
         let events: Vec<Value> = (0..50).map(|i| json!({"src": "alice", "dst": i % 9, "ts": i})).collect();
@@ -30,6 +31,9 @@ impl Walked {
         let (status, said) = walked.send("POST", "/v1/events", "application/json", events.as_bytes());
         assert_eq!(status, 200, "{said}");
         walked.process.wait_until("learned", |status| status["learner"]["applied_position"] == 50);
+        let has_rows =
+            || walked.send("POST", "/v1/links/top", "application/json", br#"{"src": [1]}"#).0 == 200;
+        walked.process.wait_until("rows in the index", |_| has_rows());
         walked
     }
 
@@ -247,8 +251,10 @@ fn every_operation_answers_what_its_schemas_allow_and_refuses_what_they_forbid()
         }
     }
     eprintln!("allowed: {}\nforbidden: {}", Value::Object(allows.0.clone()), Value::Object(forbids.0));
-    // They need versions, snapshots, training or a broker that this daemon does not have; other tests have them succeed.
+    // They need versions, snapshots, training or a broker that this daemon does not have, or one of two members; other
+    // tests have them succeed.
     let refused = [
+        "/v1/nodes/similar",
         "/v1/admin/model/promote",
         "/v1/admin/model/rollback",
         "/v1/admin/training",
@@ -266,6 +272,8 @@ fn a_damaged_body_is_a_documented_answer_of_each_route() {
     let words = &[
         "\"nodes\":",
         "\"pairs\":",
+        "\"candidates\":",
+        "\"limit\":",
         "\"at\":",
         "\"min_position\":",
         "\"wait_ms\":",
@@ -279,6 +287,8 @@ fn a_damaged_body_is_a_documented_answer_of_each_route() {
     for (corpus, path, media) in [
         ("embeddings", "/v1/embeddings", "application/json"),
         ("scores", "/v1/links/score", "application/json"),
+        ("top", "/v1/links/top", "application/json"),
+        ("similar", "/v1/nodes/similar", "application/json"),
         ("body-json", "/v1/events", "application/json"),
         ("body-lines", "/v1/events", "application/x-ndjson"),
     ] {
