@@ -3,7 +3,9 @@
 use super::pass::{Apply, Pass, embed};
 use super::prepare::{PreparedBatch, gather_message_rows};
 use super::shards::Sharded;
-use super::trainer::{Negatives, Positives, RankQuery, Scratch, StepMode, TrainError, Trainer, World};
+use super::trainer::{
+    Negatives, Positives, RankQuery, Scratch, StepMode, StepReport, TrainError, Trainer, World,
+};
 use crate::event::{EventTime, NodeId};
 use crate::feature::FeatureStore;
 use crate::graph::RetentionBounds;
@@ -121,6 +123,24 @@ impl Trainer {
     /// If the batch was prepared for a state-only update.
     pub fn score_prepared(&self, batch: &PreparedBatch) -> Result<(Vec<f32>, Vec<f32>), TrainError> {
         self.score_prepared_by(&self.model, batch)
+    }
+
+    /// Takes the step that `batch` was prepared for, and reports the scores of [`Self::score_prepared`] before it: where
+    /// a training step drops values or defers gradients, its own are others, and a pass of their own computes these.
+    ///
+    /// # Errors
+    /// As [`Self::step_prepared`].
+    pub fn test_and_step(&mut self, batch: &PreparedBatch) -> Result<StepReport, TrainError> {
+        let differs = self.options.model.dropout() > 0.0 || self.defers();
+        let tested = match batch.mode == StepMode::Train && differs {
+            true => Some(self.score_prepared(batch)?),
+            false => None,
+        };
+        let mut report = self.step_prepared(batch)?;
+        if let Some((positive, negative)) = tested {
+            (report.positive, report.negative) = (positive, negative);
+        }
+        Ok(report)
     }
 
     /// As [`Self::score_prepared`], by other weights of the same shape on the same state.
