@@ -152,13 +152,7 @@ macro_rules! models {
                 })
             }
 
-            fn table(
-                &self,
-                tape: &mut Tape<'_>,
-                memory: Var,
-                input: &EmbeddingInput<'_>,
-                nodes: Range<usize>,
-            ) -> Var {
+            fn table(&self, tape: &mut Tape<'_>, memory: Var, input: &EmbeddingInput<'_>, nodes: Range<usize>) -> Var {
                 match self {
                     $(Self::$kind(network) => network.table(tape, memory, input, nodes),)+
                     Self::Walk(_) => memory,
@@ -348,9 +342,6 @@ impl Model {
 
     /// What embeddings of all seeds read of these distinct nodes, a row for each, given their memory rows: those, or
     /// what else the model knows nodes by.
-    ///
-    /// # Panics
-    /// If the rows are of others.
     pub(crate) fn table(
         &self,
         tape: &mut Tape<'_>,
