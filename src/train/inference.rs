@@ -131,8 +131,8 @@ impl Trainer {
         self.score_prepared_by(&self.model, batch)
     }
 
-    /// Takes the step that `batch` was prepared for, and reports the scores of [`Self::score_prepared`] before it: where
-    /// a training step drops values or defers gradients, its own are others, and a pass of their own computes these.
+    /// Takes the step that `batch` was prepared for, and reports the scores of [`Self::score_prepared`] before it.
+    /// Where a training step drops values or defers gradients, its own are others, and a further pass computes these.
     ///
     /// # Errors
     /// As [`Self::step_prepared`].
