@@ -43,7 +43,7 @@ impl Learner {
     /// Average precision of EdgeBank on the batch, if there are negatives to measure it. It sees what the model sees:
     /// earlier batches, and of this one the events strictly before the one that is scored, if the model samples
     /// neighbors. Afterwards it has seen the batch.
-    pub(super) fn baseline(&mut self, batch: &LearnBatch, negatives: Option<&Vec<NodeId>>) -> Option<f64> {
+    pub(super) fn baseline(&mut self, batch: &LearnBatch, negatives: Option<&[NodeId]>) -> Option<f64> {
         let LearnBatch { src, dst, times, kept, .. } = batch;
         self.keep_pairs_since(kept.since);
         let Some(negatives) = negatives else {

@@ -297,7 +297,7 @@ impl Learner {
             self.prepare(batch, &negatives, mode)?;
             let evaluated = self.evaluates(batch, mode);
             let rank = if evaluated { self.mean_reciprocal_rank(batch)? } else { None };
-            let baseline = self.baseline(batch, evaluated.then_some(&negatives));
+            let baseline = self.baseline(batch, evaluated.then_some(&negatives[..]));
             // The next batch draws from these, possibly during this batch's step.
             self.observe_destinations(batch);
             let taken = match self.step(batch.first, behind, evaluated) {
