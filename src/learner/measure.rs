@@ -41,11 +41,16 @@ impl Learner {
         Ok((!ranks.is_empty()).then(|| ranks.iter().sum::<f64>() / ranks.len() as f64))
     }
 
-    /// Average precision of EdgeBank on the batch. It sees what the model sees: earlier batches, and of this one the
-    /// events strictly before the one that is scored, if the model samples neighbors. Afterwards it has seen the batch.
-    pub(super) fn baseline(&mut self, batch: &LearnBatch, negatives: &[NodeId]) -> Option<f64> {
+    /// Average precision of EdgeBank on the batch, if there are negatives to measure it. It sees what the model sees:
+    /// earlier batches, and of this one the events strictly before the one that is scored, if the model samples
+    /// neighbors. Afterwards it has seen the batch.
+    pub(super) fn baseline(&mut self, batch: &LearnBatch, negatives: Option<&[NodeId]>) -> Option<f64> {
         let LearnBatch { src, dst, times, kept, .. } = batch;
         self.keep_pairs_since(kept.since);
+        let Some(negatives) = negatives else {
+            self.bank.observe(src, dst, times);
+            return None;
+        };
         let scores = if self.trainer.model().needs().fanout > 0 {
             self.bank.score_in_time(src, dst, negatives, times)
         } else {
@@ -56,7 +61,8 @@ impl Learner {
         average_precision(&scores.0, &scores.1)
     }
 
-    /// Adds what a step showed to the window, the metrics and the status.
+    /// Adds what a step showed to the window, the metrics and the status. A batch without a `baseline` was not
+    /// evaluated: the scores of its report may be with dropout.
     pub(super) fn measure(
         &mut self,
         batch: &LearnBatch,
@@ -87,11 +93,10 @@ impl Learner {
             metrics.train.loss.set(f64::from(report.loss));
             metrics.train.learning_rate.set(f64::from(self.trainer.learning_rate()));
         }
-        if let (Some(ap), Some(auc), Some(baseline)) = (
-            average_precision(&report.positive, &report.negative),
-            roc_auc(&report.positive, &report.negative),
-            baseline,
-        ) {
+        if let Some(baseline) = baseline
+            && let Some(ap) = average_precision(&report.positive, &report.negative)
+            && let Some(auc) = roc_auc(&report.positive, &report.negative)
+        {
             self.quality.push(BatchQuality { average_precision: ap, auc, mrr, baseline });
         }
         let quality = self.quality.mean();

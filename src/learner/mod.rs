@@ -302,16 +302,17 @@ impl Learner {
             let mode = self.decide(batch, behind);
             let negatives = self.negatives(batch);
             self.prepare(batch, &negatives, mode)?;
-            let rank = if mode == StepMode::StateOnly { None } else { self.mean_reciprocal_rank(batch)? };
-            let baseline = self.baseline(batch, &negatives);
+            let evaluated = self.evaluates(batch, mode);
+            let rank = if evaluated { self.mean_reciprocal_rank(batch)? } else { None };
+            let baseline = self.baseline(batch, evaluated.then_some(&negatives[..]));
             // The next batch draws from these, possibly during this batch's step.
             self.observe_destinations(batch);
-            let taken = match self.step(batch.first, behind) {
+            let taken = match self.step(batch.first, behind, evaluated) {
                 // It was scored before the step, so only the step is retried.
                 Err(LearnerError::Train(error @ TrainError::Gpu(_))) => {
                     self.leave_gpu(error)?;
                     self.prepare(batch, &negatives, mode)?;
-                    self.step(batch.first, behind)?
+                    self.step(batch.first, behind, evaluated)?
                 }
                 done => done?,
             };

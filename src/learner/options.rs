@@ -31,9 +31,12 @@ pub struct LearnerOptions {
     pub share_min: f64,
     /// When the learning began, with nothing learned, Unix milliseconds: what was produced earlier is history.
     pub began_unix_ms: i64,
-    /// Batches over which quality is averaged.
+    /// Evaluated batches over which quality is averaged.
     pub quality_window_batches: usize,
-    /// Positives of a batch that are ranked against candidates.
+    /// Quality is measured on one of so many full batches that are trained on, on all that the gate judges and on all
+    /// that are not full or not trained on.
+    pub evaluate_every: u64,
+    /// Positives of an evaluated batch that are ranked against candidates.
     pub rank_queries: usize,
     /// Candidates per ranked positive.
     pub rank_candidates: usize,

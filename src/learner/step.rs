@@ -53,6 +53,20 @@ impl Learner {
         *decided.get_or_insert_with(|| mode(options, pace, batch, lag()))
     }
 
+    /// Whether quality is measured on a batch. Scores that the step does not need cost about a third of one, so of full
+    /// batches that are trained on it is every so many, those that the gate judges among them. Behind one that is not
+    /// full nothing waits.
+    pub(super) fn evaluates(&self, batch: &LearnBatch, mode: StepMode) -> bool {
+        let steps = self.trainer.steps();
+        let is_due = steps.is_multiple_of(self.options.evaluate_every.max(1))
+            || self.gate.as_ref().is_some_and(|gate| gate.judges(steps));
+        match mode {
+            StepMode::StateOnly => false,
+            StepMode::Score => true,
+            StepMode::Train => is_due || batch.edges.len() < self.options.batch_events,
+        }
+    }
+
     /// One random destination per edge.
     pub(super) fn negatives(&self, batch: &LearnBatch) -> Vec<NodeId> {
         negatives(&self.options, &self.pool, batch)
@@ -93,9 +107,14 @@ impl Learner {
         preparer.gather(&world, &mut self.prepared)
     }
 
-    /// The step of the prepared batch, which begins at `first`. If `behind` more records fill a batch, that one is
-    /// sampled beside the step.
-    pub(super) fn step(&mut self, first: EdgeId, behind: u64) -> Result<Taken, LearnerError> {
+    /// The step of the prepared batch, which begins at `first`, with the scores of readers if it is `evaluated`. If
+    /// `behind` more records fill a batch, that one is sampled beside the step.
+    pub(super) fn step(
+        &mut self,
+        first: EdgeId,
+        behind: u64,
+        evaluated: bool,
+    ) -> Result<Taken, LearnerError> {
         let Self {
             trainer,
             shared,
@@ -113,7 +132,8 @@ impl Learner {
         } = self;
         let sampler = sampler.as_ref();
         let preparer = trainer.preparer().publishing();
-        let mut step = || take_step(trainer, gate.as_ref(), &shared.metrics, prepared, first);
+        let gate = gate.as_ref().filter(|_| evaluated);
+        let mut step = || take_step(trainer, (gate, evaluated), &shared.metrics, prepared, first);
         let known = behind >= options.batch_events as u64 && !ahead.filled;
         let Some(helper) = helper.as_ref().filter(|_| known) else { return Ok(step()?) };
         let (engine, progress) = (&shared.engine, &shared.progress);
@@ -184,11 +204,11 @@ fn sample(
     preparer.sample(world, &positives, &negatives, mode, into)
 }
 
-/// The trainer's step; one whose numbers are not finite becomes a state-only update. Scores are computed without
-/// dropout and, where versions are compared, of fresh memory rows, as for readers.
+/// The trainer's step; one whose numbers are not finite becomes a state-only update. The scores of an `evaluated` batch
+/// are those of readers.
 fn take_step(
     trainer: &mut Trainer,
-    gate: Option<&Gate>,
+    (gate, evaluated): (Option<&Gate>, bool),
     metrics: &Metrics,
     batch: &PreparedBatch,
     first: EdgeId,
@@ -200,21 +220,15 @@ fn take_step(
         None => None,
     };
     let gate_seconds = clock.elapsed().as_secs_f64();
-    // Versions are compared as they are served.
-    let differs = trainer.options().model.dropout() > 0.0 || rivals.is_some() && trainer.defers();
-    let scores = mode == StepMode::Train && differs;
-    let as_served = if scores { Some(trainer.score_prepared(batch)?) } else { None };
-    match trainer.step_prepared(batch) {
+    let stepped = if evaluated { trainer.test_and_step(batch) } else { trainer.step_prepared(batch) };
+    match stepped {
         Err(error @ TrainError::NonFinite { .. }) => {
             metrics.train.nonfinite.inc();
             tracing::warn!(%error, position = first.0, "a gradient step was skipped");
             Ok(Taken { report: StepReport::default(), mode: StepMode::StateOnly, rivals, gate_seconds })
         }
         done => {
-            let mut report = done?;
-            if let Some((positive, negative)) = as_served {
-                (report.positive, report.negative) = (positive, negative);
-            }
+            let report = done?;
             if report.refused_rows > 0 {
                 metrics.train.nonfinite.inc();
                 let (rows, position) = (report.refused_rows, first.0);

@@ -2,11 +2,14 @@
 //!
 //! Each model is a folder or file that reads like its paper and knows nothing of the others. It has options (with the
 //! fields `embedding_dim`, `node_feature_dim`, `edge_feature_dim`, `edge_types` and `dropout`, the method `needs`, and
-//! a [`Shape`]) and a network, which is built from them (`build`), embeds seeds (`embed`) and has the parameters of
-//! its link predictor (`link`). [`models!`] makes two enums of the list and hands each call on; nothing is boxed.
+//! a [`Shape`]) and a network, which is built from them (`build`), makes rows of nodes (`table`), embeds seeds by these
+//! (`embed`) and has the parameters of its link predictor (`link`). [`models!`] makes two enums of the list and hands
+//! each call on; nothing is boxed.
 //!
 //! [`walk`](super::walk) is the one that reads no features, drops nothing and scores pairs by joint features of both
 //! ends ([`Model::walk_logits`]), not by their embeddings: it is separate from the list.
+
+use std::ops::Range;
 
 use super::builder::{Builder, ModelError};
 use super::dysat::{Dysat, DysatOptions};
@@ -149,10 +152,17 @@ macro_rules! models {
                 })
             }
 
-            fn embed(&self, tape: &mut Tape<'_>, memory: Var, input: &EmbeddingInput<'_>) -> Var {
+            fn table(&self, tape: &mut Tape<'_>, memory: Var, input: &EmbeddingInput<'_>, nodes: Range<usize>) -> Var {
                 match self {
-                    $(Self::$kind(network) => network.embed(tape, memory, input),)+
-                    Self::Walk(network) => network.embed(tape, memory, input),
+                    $(Self::$kind(network) => network.table(tape, memory, input, nodes),)+
+                    Self::Walk(_) => memory,
+                }
+            }
+
+            fn embed(&self, tape: &mut Tape<'_>, table: Var, input: &EmbeddingInput<'_>) -> Var {
+                match self {
+                    $(Self::$kind(network) => network.embed(tape, table, input),)+
+                    Self::Walk(network) => network.embed(tape, table, input),
                 }
             }
 
@@ -325,20 +335,21 @@ impl Model {
     /// # Panics
     /// If the rows are of another neighborhood.
     pub fn embed(&self, tape: &mut Tape<'_>, memory: Var, input: &EmbeddingInput<'_>) -> Var {
-        let table = self.table(tape, memory, input);
+        let nodes = 0..input.neighborhood.nodes().nodes().len();
+        let table = self.table(tape, memory, input, nodes);
         self.embed_from(tape, table, input)
     }
 
-    /// What embeddings of all seeds read of the distinct nodes, `[nodes, memory_dim]`: their memory rows, with their
-    /// features where the model adds those.
-    ///
-    /// # Panics
-    /// If the rows are of another neighborhood.
-    pub(crate) fn table(&self, tape: &mut Tape<'_>, memory: Var, input: &EmbeddingInput<'_>) -> Var {
-        match &self.network {
-            Network::Tgn(tgn) => tgn.add_node_features(tape, memory, input),
-            _ => memory,
-        }
+    /// What embeddings of all seeds read of these distinct nodes, a row for each, given their memory rows: those, or
+    /// what else the model knows nodes by.
+    pub(crate) fn table(
+        &self,
+        tape: &mut Tape<'_>,
+        memory: Var,
+        input: &EmbeddingInput<'_>,
+        nodes: Range<usize>,
+    ) -> Var {
+        self.network.table(tape, memory, input, nodes)
     }
 
     /// Embeddings `[seeds, embedding_dim]`, given the [`table`](Self::table).

@@ -9,6 +9,8 @@
 //! ```
 //! One level is the default, and pairs are scored with the products of their rows, for the reasons that GraphSAGE has.
 
+use std::ops::Range;
+
 use super::EmbeddingInput;
 use super::builder::{Builder, ModelError};
 use super::graph_attention::GraphAttention;
@@ -61,10 +63,20 @@ impl Gat {
         Ok(Self { options, types: options.edge_types.build(b)?, levels, link })
     }
 
-    /// Embeddings `[seeds, embedding_dim]`; there is no memory to read.
-    pub fn embed(&self, tape: &mut Tape<'_>, _memory: Var, input: &EmbeddingInput<'_>) -> Var {
-        let GatOptions { node_feature_dim, signature_dim, dropout, layers, .. } = self.options;
-        let mut rows = input.signed_rows(tape, node_feature_dim, signature_dim);
+    /// The rows h0 of these distinct nodes; there is no memory to read.
+    pub fn table(
+        &self,
+        tape: &mut Tape<'_>,
+        _memory: Var,
+        input: &EmbeddingInput<'_>,
+        nodes: Range<usize>,
+    ) -> Var {
+        input.signed_rows(tape, nodes, self.options.node_feature_dim, self.options.signature_dim)
+    }
+
+    /// Embeddings `[seeds, embedding_dim]`, given the rows h0 of the distinct nodes.
+    pub fn embed(&self, tape: &mut Tape<'_>, mut rows: Var, input: &EmbeddingInput<'_>) -> Var {
+        let GatOptions { dropout, layers, .. } = self.options;
         let [seed, step] = input.dropout;
         for (level, layer) in (1..).zip(&self.levels) {
             rows = layer.apply(tape, rows, self.types, input.hop(level));

@@ -14,6 +14,7 @@
 //! The time encoding phi is fixed, as the paper has it. Its node encoder has a window of its own, of the last
 //! thousands of edges; ours reads the edges that were sampled anyway.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::attention::LAYER_NORM_EPSILON;
@@ -107,19 +108,34 @@ impl GraphMixer {
         Ok(Self { options, time, types, token, blocks, output, link })
     }
 
-    /// Embeddings `[seeds, embedding_dim]`; there is no memory to read.
-    pub fn embed(&self, tape: &mut Tape<'_>, memory: Var, input: &EmbeddingInput<'_>) -> Var {
+    /// The features of these distinct nodes; `memory` has no columns.
+    pub fn table(
+        &self,
+        tape: &mut Tape<'_>,
+        memory: Var,
+        input: &EmbeddingInput<'_>,
+        nodes: Range<usize>,
+    ) -> Var {
+        match self.options.node_feature_dim {
+            0 => memory,
+            width => input.node_features(tape, nodes, width, None),
+        }
+    }
+
+    /// Embeddings `[seeds, embedding_dim]`, given the features of the distinct nodes.
+    pub fn embed(&self, tape: &mut Tape<'_>, features: Var, input: &EmbeddingInput<'_>) -> Var {
         let hop = input.hop(1);
         let (own, neighbors, counts) = (hop.own.clone(), hop.neighbors.clone(), hop.counts.clone());
         let (slots, [seed, step]) = (self.options.fanout, input.dropout);
-        let mut tokens = self.tokens(tape, memory, hop);
+        let none = tape.take(tape.value(features).rows(), 0);
+        let none = tape.constant(none);
+        let mut tokens = self.tokens(tape, none, hop);
         for (n, block) in (0..).zip(&self.blocks) {
             tokens = block.apply(tape, tokens, [seed, step, 4 * n]);
         }
         let all = Groups::Slots { slots, counts: Arc::new(vec![slots as u32; own.len()]) };
         let mut shown = tape.reduce(tokens, &all, Reduce::Mean);
         if self.options.node_feature_dim > 0 {
-            let features = input.node_features(tape, self.options.node_feature_dim, None);
             let own = tape.gather(features, own);
             let filled = Groups::Slots { slots, counts: Arc::new(counts) };
             // Empty slots are in no group, so any row will do for them.

@@ -1,5 +1,7 @@
 //! [`EmbeddingInput`]: what a network reads to embed seeds, or a part of them.
 
+use std::ops::Range;
+
 use super::{EdgePlaces, FeatureRows, Neighborhood, Part};
 use crate::event::{EventTime, NodeId};
 use crate::nn::{ParamId, Tape, Var};
@@ -35,15 +37,17 @@ impl EmbeddingInput<'_> {
         Part::select(self.part, self.neighborhood.pairs(), 1)
     }
 
-    /// Features `[nodes, dimension]` of the distinct nodes, projected if there is a `projection`.
+    /// Features `[nodes, dimension]` of these distinct nodes, projected if there is a `projection`.
     pub(super) fn node_features(
         &self,
         tape: &mut Tape<'_>,
+        nodes: Range<usize>,
         dimension: usize,
         projection: Option<ParamId>,
     ) -> Var {
-        let mut features = tape.take(self.neighborhood.nodes().nodes().len(), dimension);
-        features.data_mut().copy_from_slice(self.rows.node_rows());
+        let mut features = tape.take(nodes.len(), dimension);
+        let rows = &self.rows.node_rows()[nodes.start * dimension..nodes.end * dimension];
+        features.data_mut().copy_from_slice(rows);
         let features = tape.constant(features);
         match projection {
             Some(projection) => tape.linear(features, projection, None),

@@ -11,11 +11,21 @@
 /// Values up to this size pass unchanged.
 const ORDINARY_MAX: f32 = 100.0;
 
+/// Values that are looked through together.
+const COUNTED: usize = 256;
+
 /// Bounds `values` in place. NaN stays NaN.
 pub(super) fn limit(values: &mut [f32]) {
-    for value in values.iter_mut().filter(|value| value.abs() > ORDINARY_MAX) {
-        let size = value.abs().min(f32::MAX);
-        *value = (ORDINARY_MAX * (1.0 + (size / ORDINARY_MAX).ln())).copysign(*value);
+    let is_beyond = |value: &f32| value.abs() > ORDINARY_MAX;
+    for values in values.chunks_mut(COUNTED) {
+        // Nearly all values are ordinary, and counting the others takes a vector at a time.
+        if values.iter().filter(|value| is_beyond(value)).count() == 0 {
+            continue;
+        }
+        for value in values.iter_mut().filter(|value| is_beyond(value)) {
+            let size = value.abs().min(f32::MAX);
+            *value = (ORDINARY_MAX * (1.0 + (size / ORDINARY_MAX).ln())).copysign(*value);
+        }
     }
 }
 

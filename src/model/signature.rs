@@ -10,6 +10,8 @@
 //! suffice: Achlioptas, "Database-friendly random projections", 2003). Ids are not given twice, so no two nodes
 //! share a signature but by chance.
 
+use std::ops::Range;
+
 use super::EmbeddingInput;
 use crate::device::rng;
 use crate::event::NodeId;
@@ -34,23 +36,24 @@ fn sign(node: NodeId, row: &mut [f32]) {
 }
 
 impl EmbeddingInput<'_> {
-    /// Rows `[nodes, node_feature_dim + signature_dim]` of the distinct nodes: features and signature.
+    /// Rows `[nodes, node_feature_dim + signature_dim]` of these distinct nodes: features and signature.
     pub(super) fn signed_rows(
         &self,
         tape: &mut Tape<'_>,
+        nodes: Range<usize>,
         node_feature_dim: usize,
         signature_dim: usize,
     ) -> Var {
-        let nodes = self.neighborhood.nodes().nodes();
         let mut rows = tape.take(nodes.len(), signature_dim);
-        for (&node, row) in nodes.iter().zip(rows.data_mut().chunks_exact_mut(signature_dim)) {
+        let signed = &self.neighborhood.nodes().nodes()[nodes.clone()];
+        for (&node, row) in signed.iter().zip(rows.data_mut().chunks_exact_mut(signature_dim)) {
             sign(node, row);
         }
         let rows = tape.constant(rows);
         if node_feature_dim == 0 {
             return rows;
         }
-        let features = self.node_features(tape, node_feature_dim, None);
+        let features = self.node_features(tape, nodes, node_feature_dim, None);
         tape.concat(&[features, rows])
     }
 }

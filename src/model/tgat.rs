@@ -11,6 +11,8 @@
 //! A neighbor is seen as it was when they met: at the time of the edge. Neighbors are the most recent ones. The time
 //! encoding is fixed, for the reason that TGN's is.
 
+use std::ops::Range;
+
 use super::EmbeddingInput;
 use super::attention::{AttentionBlock, Output, Projections};
 use super::builder::{Builder, ModelError};
@@ -79,12 +81,22 @@ impl Tgat {
         Ok(Self { options, time, features, blocks, link })
     }
 
-    /// Embeddings `[seeds, embedding_dim]`; there is no memory to read.
-    pub fn embed(&self, tape: &mut Tape<'_>, memory: Var, input: &EmbeddingInput<'_>) -> Var {
-        let mut rows = match self.options.node_feature_dim {
+    /// The rows h0 of these distinct nodes; `memory` has no columns.
+    pub fn table(
+        &self,
+        tape: &mut Tape<'_>,
+        memory: Var,
+        input: &EmbeddingInput<'_>,
+        nodes: Range<usize>,
+    ) -> Var {
+        match self.options.node_feature_dim {
             0 => memory,
-            width => input.node_features(tape, width, self.features),
-        };
+            width => input.node_features(tape, nodes, width, self.features),
+        }
+    }
+
+    /// Embeddings `[seeds, embedding_dim]`, given the rows h0 of the distinct nodes.
+    pub fn embed(&self, tape: &mut Tape<'_>, mut rows: Var, input: &EmbeddingInput<'_>) -> Var {
         let [seed, step] = input.dropout;
         for (level, block) in (1..).zip(&self.blocks) {
             let hop = input.hop(level);

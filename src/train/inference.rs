@@ -1,17 +1,25 @@
 //! What [`Trainer`] computes without learning: embeddings, scores that change no state, and rows to publish.
 
+use rayon::prelude::*;
+
 use super::pass::{Apply, Pass, embed};
 use super::prepare::{PreparedBatch, gather_message_rows};
 use super::shards::Sharded;
-use super::trainer::{Negatives, Positives, RankQuery, Scratch, StepMode, TrainError, Trainer, World};
+use super::trainer::{
+    Negatives, Positives, RankQuery, Scratch, StepMode, StepReport, TrainError, Trainer, World,
+};
+use crate::device::{Device, matmul};
 use crate::event::{EventTime, NodeId};
 use crate::feature::FeatureStore;
 use crate::graph::RetentionBounds;
 use crate::model::{MessageRows, Model};
-use crate::nn::{Mode, Tape, TapePool, Var};
+use crate::nn::{Mode, Tape, TapePool, Tensor, Var};
 
 /// Rows computed at a time where a request has no natural batch.
 const CHUNK_ROWS: usize = 1024;
+
+/// Rows to publish that one thread computes at a time.
+const PUBLISHED_ROWS: usize = 64;
 
 impl Trainer {
     /// Embeddings `[nodes * embedding_dim]` of `nodes`, each at the time beside it, with the weights and
@@ -123,6 +131,24 @@ impl Trainer {
         self.score_prepared_by(&self.model, batch)
     }
 
+    /// Takes the step that `batch` was prepared for, and reports the scores of [`Self::score_prepared`] before it.
+    /// Where a training step drops values or defers gradients, its own are others, and a further pass computes these.
+    ///
+    /// # Errors
+    /// As [`Self::step_prepared`].
+    pub fn test_and_step(&mut self, batch: &PreparedBatch) -> Result<StepReport, TrainError> {
+        let differs = self.options.model.dropout() > 0.0 || self.defers();
+        let tested = match batch.mode == StepMode::Train && differs {
+            true => Some(self.score_prepared(batch)?),
+            false => None,
+        };
+        let mut report = self.step_prepared(batch)?;
+        if let Some((positive, negative)) = tested {
+            (report.positive, report.negative) = (positive, negative);
+        }
+        Ok(report)
+    }
+
     /// As [`Self::score_prepared`], by other weights of the same shape on the same state.
     ///
     /// # Errors
@@ -140,12 +166,12 @@ impl Trainer {
         if batch.positives().src.is_empty() {
             return Ok((Vec::new(), Vec::new()));
         }
-        let Scratch { pool, shards, edges, .. } = &mut *self.scratch.lock();
+        let Scratch { pool, tables, shards, edges, .. } = &mut *self.scratch.lock();
         let places = edges.place(model.device(), &batch.rows);
         let (state, places, apply) = (&self.state, places.as_ref(), Apply::All);
         let pass = Pass { model, state, batch, places, apply, dropout: [0, 0] };
         let mut positive = if pass.has_parts() {
-            Sharded::run(&pass, (&model.parameters, Mode::Inference), pool, shards).logits
+            Sharded::run(&pass, (&model.parameters, Mode::Inference), tables, shards).logits
         } else {
             let mut tape = Tape::pooled(model.device(), &model.parameters, Mode::Inference, pool);
             let scored = pass.score(&mut tape);
@@ -219,11 +245,11 @@ impl Trainer {
         nodes: &[NodeId],
         mut f: impl FnMut(NodeId, &[f32], EventTime),
     ) -> Result<(), TrainError> {
-        let Scratch { pool, rows, .. } = &mut *self.scratch.lock();
+        let Scratch { tables, rows, .. } = &mut *self.scratch.lock();
         for nodes in nodes.chunks(CHUNK_ROWS) {
             let source = (edge_features, kept);
             gather_message_rows(&self.model.needs(), source, &self.state, nodes, rows)?;
-            self.publish_chunk(model, pool, nodes, rows.messages(), &mut f)?;
+            self.publish_chunk(model, tables, nodes, rows.messages(), &mut f)?;
         }
         Ok(())
     }
@@ -242,35 +268,52 @@ impl Trainer {
         batch: &PreparedBatch,
         mut f: impl FnMut(NodeId, &[f32], EventTime),
     ) -> Result<(), TrainError> {
-        let Scratch { pool, edges, .. } = &mut *self.scratch.lock();
+        let Scratch { tables, edges, .. } = &mut *self.scratch.lock();
         let places = edges.place(model.device(), &batch.rows);
         for (chunk, nodes) in batch.touched().chunks(CHUNK_ROWS).enumerate() {
             let messages = batch.rows.next_messages().at(places.as_ref()).from(chunk * CHUNK_ROWS);
-            self.publish_chunk(model, pool, nodes, messages, &mut f)?;
+            self.publish_chunk(model, tables, nodes, messages, &mut f)?;
         }
         Ok(())
     }
 
+    /// Hands over the rows of `nodes`, which are computed in parts, one thread each: the products are small.
     fn publish_chunk(
         &self,
         model: &Model,
-        pool: &mut TapePool,
+        pools: &mut Vec<TapePool>,
         nodes: &[NodeId],
         messages: MessageRows<'_>,
         f: &mut impl FnMut(NodeId, &[f32], EventTime),
     ) -> Result<(), TrainError> {
-        let mut tape = Tape::pooled(model.device(), &model.parameters, Mode::Inference, pool);
-        let rows = model.fresh_memory(&mut tape, &self.state, nodes, messages);
-        let (values, width) = (tape.read(rows), tape.value(rows).cols());
-        model.device().check()?;
-        for (i, &node) in nodes.iter().enumerate() {
-            let Some(last) = self.state.last_event(node) else { continue };
-            let row = &values[i * width..][..width];
-            if row.iter().all(|value| value.is_finite()) {
-                f(node, row, last);
+        let part = if *model.device() == Device::Cpu { PUBLISHED_ROWS } else { nodes.len().max(1) };
+        let parts = nodes.len().div_ceil(part);
+        pools.resize_with(parts.max(pools.len()), TapePool::new);
+        let compute = |(i, (pool, nodes)): (usize, (&mut TapePool, &[NodeId]))| {
+            let mut tape = Tape::pooled(model.device(), &model.parameters, Mode::Inference, pool);
+            let mut compute = || model.fresh_memory(&mut tape, &self.state, nodes, messages.from(i * part));
+            let rows = if parts > 1 { matmul::alone(compute) } else { compute() };
+            tape.take_value(rows)
+        };
+        let rows: Vec<Tensor> = if parts > 1 {
+            let pairs = pools[..parts].par_iter_mut().zip(nodes.par_chunks(part));
+            pairs.enumerate().map(compute).collect()
+        } else {
+            pools[..parts].iter_mut().zip(nodes.chunks(part)).enumerate().map(compute).collect()
+        };
+        for ((nodes, rows), pool) in nodes.chunks(part).zip(rows).zip(pools) {
+            let (values, width) = (rows.read(), rows.cols());
+            for (i, &node) in nodes.iter().enumerate() {
+                let Some(last) = self.state.last_event(node) else { continue };
+                let row = &values[i * width..][..width];
+                if row.iter().all(|value| value.is_finite()) {
+                    f(node, row, last);
+                }
             }
+            drop(values);
+            pool.give(rows);
         }
-        Ok(())
+        Ok(model.device().check()?)
     }
 }
 

@@ -1,5 +1,7 @@
 //! [`Pass`]: what a model computes of a prepared batch: memory rows, embeddings, scores, loss.
 
+use std::ops::Range;
+
 use crate::device::Device;
 use crate::event::NodeId;
 use crate::model::walk::WalkState;
@@ -31,7 +33,7 @@ pub(super) struct Pass<'a> {
     pub dropout: [u64; 2],
 }
 
-/// Memory rows `[nodes, memory_dim]` of the distinct nodes after their pending messages.
+/// Memory rows `[nodes, memory_dim]` of distinct nodes after their pending messages.
 pub(super) enum Memory {
     /// All messages were applied.
     All(Var),
@@ -91,10 +93,15 @@ impl Pass<'_> {
         *self.model.device() == Device::Cpu && self.state.walks.is_none()
     }
 
-    /// Memory rows of the distinct nodes.
-    pub fn memory(&self, tape: &mut Tape<'_>) -> Memory {
-        let (state, nodes) = (self.state, self.batch.neighborhood.nodes().nodes());
-        let messages = self.batch.rows.messages().at(self.places);
+    /// How many distinct nodes there are.
+    pub fn nodes(&self) -> usize {
+        self.batch.neighborhood.nodes().nodes().len()
+    }
+
+    /// Memory rows of these distinct nodes.
+    pub fn memory(&self, tape: &mut Tape<'_>, nodes: Range<usize>) -> Memory {
+        let messages = self.batch.rows.messages().at(self.places).from(nodes.start);
+        let (state, nodes) = (self.state, &self.batch.neighborhood.nodes().nodes()[nodes]);
         if let Apply::Due { delay } = self.apply {
             let is_due = |node: NodeId| self.batch.is_touched(node) || state.deferred.is_due(node, delay);
             if let Some(memory) = self.model.deferred_memory(tape, state, (nodes, messages), is_due) {
@@ -104,9 +111,9 @@ impl Pass<'_> {
         Memory::All(self.model.fresh_memory(tape, state, nodes, messages))
     }
 
-    /// What embeddings read of the distinct nodes.
-    pub fn table(&self, tape: &mut Tape<'_>, memory: &Memory) -> Var {
-        self.with_input((0, None), |input| self.model.table(tape, memory.rows(), input))
+    /// What embeddings read of these distinct nodes.
+    pub fn table(&self, tape: &mut Tape<'_>, memory: &Memory, nodes: Range<usize>) -> Var {
+        self.with_input((0, None), |input| self.model.table(tape, memory.rows(), input, nodes))
     }
 
     /// Embeddings of the seeds, or of a numbered part of them, which has dropout masks of its own.
@@ -150,8 +157,8 @@ impl Pass<'_> {
                 return Scored { logits, fresh: None };
             }
         }
-        let memory = self.memory(tape);
-        let table = self.table(tape, &memory);
+        let memory = self.memory(tape, 0..self.nodes());
+        let table = self.table(tape, &memory, 0..self.nodes());
         let embeddings = self.embed(tape, table, (0, None));
         let [src, dst] = batch.pairs.of(batch.positives().src.len());
         Scored { logits: model.logits(tape, embeddings, src, dst), fresh: Some(memory.rows()) }

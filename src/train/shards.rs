@@ -1,18 +1,19 @@
 //! A pass over a batch on the CPU, in virtual shards.
 //!
 //! ```text
-//! one tape        memory rows of the distinct nodes: pending messages through the updater         (the table)
-//! V tapes         a part of the events each: embed, score, loss, backward          side by side, one thread each
-//! one tape        the sum of what flowed into the table: backward through the updater
+//! V tapes    a part of the distinct nodes each: pending messages through the updater                  (the table)
+//! V tapes    a part of the events each: embed, score, loss, backward
+//! V tapes    a part of the nodes each: the sum of what flowed into their rows, backward through the updater
 //! ```
-//! The operations of a step are too short to share each of them among threads: most of the time would go into waiting
-//! for one another. So the batch is cut at fixed places into a number of parts that its size alone decides, each part
-//! is begun by one thread, which computes its products alone, in matrices that stay in its cache, and sums over parts
-//! are made in a fixed binary tree: the same bits at any number of threads. The loss is a mean over events, so a
-//! part's share in it is that of its events.
+//! The tapes of a line are computed side by side, by one thread each. The operations of a step are too short to share
+//! each of them among threads: most of the time would go into waiting for one another. So the batch is cut at fixed
+//! places into a number of parts that its size alone decides, each part is begun by one thread, which computes its
+//! products alone, in matrices that stay in its cache, and sums over parts are made in a fixed binary tree: the same
+//! bits at any number of threads. The loss is a mean over events, so a part's share in it is that of its events.
 //!
-//! Events of a batch do not see one another's messages, hence parts are independent. Where a sample has several layers
-//! or snapshots, and in a small batch, there is one part, and threads share its operations.
+//! Events of a batch do not see one another's messages, and a row of the table is of one node, hence parts are
+//! independent. Where a sample has several layers or snapshots, and in a small batch, there is one part, and threads
+//! share its operations.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -38,14 +39,23 @@ pub(super) struct Shard {
     gradients: Gradients,
 }
 
-/// A pass whose parts are scored and, to learn, walked backward as far as the table.
-pub(super) struct Sharded<'t> {
-    /// The tape of the table.
+/// A part of the table, on its tape.
+pub(super) struct RowPart<'t> {
     pub tape: Tape<'t>,
+    /// Which of the distinct nodes.
+    pub nodes: Range<usize>,
     pub memory: Memory,
     table: Var,
-    /// The gradient of the table, if one has to flow there.
-    flowed: Option<Tensor>,
+    /// Whether a gradient has to flow into it.
+    flows: bool,
+}
+
+/// A pass whose parts are scored and, to learn, walked backward as far as the table.
+pub(super) struct Sharded<'t> {
+    /// The table.
+    pub rows: Vec<RowPart<'t>>,
+    /// What flowed into the table from each part of the events, if a gradient has to.
+    flowed: Vec<Tensor>,
     /// Mean over the events.
     pub loss: f32,
     /// Of the positives, then of the negatives.
@@ -70,39 +80,48 @@ fn parts(needs: &Needs, events: usize) -> usize {
     1 << most.ilog2()
 }
 
-/// Events of part `i` of `parts`.
-fn events(i: usize, parts: usize, count: usize) -> Range<usize> {
+/// What of `count` events or nodes is in part `i` of `parts`.
+fn cut(i: usize, parts: usize, count: usize) -> Range<usize> {
     count * i / parts..count * (i + 1) / parts
+}
+
+/// Runs the work of one of `parts`.
+fn run<R>(parts: usize, work: impl FnOnce() -> R) -> R {
+    // Fewer parts than threads leave some that can share a product.
+    if parts >= rayon::current_num_threads() { matmul::alone(work) } else { work() }
 }
 
 impl<'t> Sharded<'t> {
     /// Scores the batch of `pass`, which has events, by a model with these `parameters`, and in [`Mode::Train`]
-    /// computes gradients into the first of `shards`.
+    /// computes gradients into those of `shards`, which [`backward`](Self::backward) adds up. Memory of the table is
+    /// from `pools`.
     pub fn run(
         pass: &Pass<'_>,
         (parameters, mode): (&'t Parameters, Mode),
-        pool: &'t mut TapePool,
+        pools: &'t mut Vec<TapePool>,
         shards: &mut Vec<Shard>,
     ) -> Self {
         let mut clock = Instant::now();
-        let mut tape = Tape::pooled(&Device::Cpu, parameters, mode, pool);
-        let memory = pass.memory(&mut tape);
-        let table = pass.table(&mut tape, &memory);
-        let shared = tape.share(table);
-        let first = lap(&mut clock);
         let count = pass.batch.positives().src.len();
         let parts = parts(&pass.model.needs(), count);
         if shards.len() < parts {
             shards.resize_with(parts, || Shard::new(parameters));
         }
-        // Fewer parts than threads leave some that can share a product.
-        let threads = rayon::current_num_threads();
+        pools.resize_with(parts.max(pools.len()), TapePool::new);
+        let nodes = |i| cut(i, parts, pass.nodes());
+        let part = |(i, pool): (usize, &'t mut TapePool)| {
+            run(parts, || RowPart::new(pass, Tape::pooled(&Device::Cpu, parameters, mode, pool), nodes(i)))
+        };
+        let mut rows: Vec<RowPart<'t>> = pools[..parts].par_iter_mut().enumerate().map(part).collect();
+        let table = joined(&mut rows);
+        let first = lap(&mut clock);
         let part = |(i, shard): (usize, &mut Shard)| {
-            let mut run = || shard.run(pass, mode, &shared, (i, events(i, parts, count)));
-            if parts >= threads { matmul::alone(run) } else { run() }
+            run(parts, || shard.run(pass, mode, &table, (i, cut(i, parts, count))))
         };
         let scored: Vec<Scored> = shards[..parts].par_iter_mut().enumerate().map(part).collect();
-        drop(shared);
+        if let (Some(table), [first, _, ..]) = (Arc::into_inner(table.0), &mut rows[..]) {
+            first.tape.give(table);
+        }
         let between = lap(&mut clock);
         let (mut loss, mut logits, mut negatives) = (0.0, Vec::with_capacity(2 * count), Vec::new());
         let (mut flowed, mut seconds) = (Vec::with_capacity(parts), [0.0; 2]);
@@ -110,33 +129,105 @@ impl<'t> Sharded<'t> {
             loss += done.loss;
             logits.extend(done.positive);
             negatives.extend(done.negative);
-            flowed.push(done.flowed);
+            flowed.extend(done.flowed);
             (0..2).for_each(|i| seconds[i] += done.seconds[i]);
         }
         logits.extend(negatives);
-        let flowed = add_up(&mut shards[..parts], flowed).map(|sum| {
-            // Buffers stay with the pool that they are from.
-            let mut own = tape.take(sum.rows(), sum.cols());
-            own.data_mut().copy_from_slice(sum.data());
-            shards[0].pool.give(sum);
-            own
-        });
         // The time that passed, in the proportion in which the threads spent it.
         let forward = between * seconds[0] / (seconds[0] + seconds[1]).max(f64::MIN_POSITIVE);
         let seconds = [first + forward, between - forward + lap(&mut clock)];
-        Self { tape, memory, table, flowed, loss, logits, seconds }
+        Self { rows, flowed, loss, logits, seconds }
     }
 
-    /// Takes the gradients of the parts, and walks on through the table. Returns what flowed into the memory's leaf.
-    pub fn backward(&mut self, shards: &mut [Shard], gradients: &mut Gradients) -> Option<Tensor> {
+    /// Walks on through the table, and takes the gradients of all parts. Returns what flowed into the leaf of each
+    /// part's memory.
+    pub fn backward(&mut self, shards: &mut [Shard], gradients: &mut Gradients) -> Vec<Option<Tensor>> {
         let clock = Instant::now();
+        let (parts, flowed) = (self.rows.len(), std::mem::take(&mut self.flowed));
+        let shards = &mut shards[..parts];
+        let mut leaves = Vec::new();
+        if !flowed.is_empty() {
+            let walk = |(part, shard): (&mut RowPart<'_>, &mut Shard)| {
+                run(parts, || part.backward(&flowed, &mut shard.gradients))
+            };
+            leaves = self.rows.par_iter_mut().zip(shards.par_iter_mut()).map(walk).collect();
+        }
+        // Buffers stay with the pool that they are from.
+        shards.iter_mut().zip(flowed).for_each(|(shard, flowed)| shard.pool.give(flowed));
+        add_up(shards);
         if let Some(first) = shards.first_mut() {
             std::mem::swap(gradients, &mut first.gradients);
         }
-        let flowed = self.flowed.take()?;
-        let leaf = self.tape.backward_from_to(self.memory.leaf(), (self.table, flowed), gradients);
         self.seconds[1] += clock.elapsed().as_secs_f64();
-        leaf
+        leaves
+    }
+
+    /// The memory rows of the distinct nodes at these places, one after another.
+    pub fn memory_rows(&self, places: impl Iterator<Item = usize>) -> impl Iterator<Item = &[f32]> {
+        places.filter_map(|place| {
+            let part = self.rows.iter().find(|part| part.nodes.contains(&place))?;
+            Some(part.tape.value(part.memory.rows()).row(place - part.nodes.start))
+        })
+    }
+}
+
+impl<'t> RowPart<'t> {
+    fn new(pass: &Pass<'_>, mut tape: Tape<'t>, nodes: Range<usize>) -> Self {
+        let memory = pass.memory(&mut tape, nodes.clone());
+        let table = pass.table(&mut tape, &memory, nodes.clone());
+        Self { tape, nodes, memory, table, flows: false }
+    }
+
+    /// Walks back from the sum of what flowed into the rows, and returns what flowed into the memory's leaf.
+    fn backward(&mut self, flowed: &[Tensor], gradients: &mut Gradients) -> Option<Tensor> {
+        if !self.flows {
+            return None;
+        }
+        let width = self.tape.value(self.table).cols();
+        let mut sum = self.tape.take(self.nodes.len(), width);
+        let own = self.nodes.start * width..self.nodes.end * width;
+        let flowed: Vec<&[f32]> = flowed.iter().map(|flowed| &flowed.data()[own.clone()]).collect();
+        sum_in_tree(sum.data_mut(), &flowed);
+        self.tape.backward_from_to(self.memory.leaf(), (self.table, sum), gradients)
+    }
+}
+
+/// The rows of all parts as one tensor, and whether gradients have to flow into it.
+fn joined(rows: &mut [RowPart<'_>]) -> (Arc<Tensor>, bool) {
+    let mut shared = Vec::with_capacity(rows.len());
+    for part in &mut *rows {
+        let (table, flows) = part.tape.share(part.table);
+        part.flows = flows;
+        shared.push(table);
+    }
+    let flows = rows.iter().any(|part| part.flows);
+    if let [_] = shared[..] {
+        return (shared.swap_remove(0), flows);
+    }
+    let (count, width) = (rows.iter().map(|part| part.nodes.len()).sum(), shared[0].cols());
+    let mut all = rows[0].tape.take(count, width);
+    let mut left = all.data_mut();
+    for part in &shared {
+        let (own, others) = left.split_at_mut(part.data_len());
+        own.copy_from_slice(part.data());
+        left = others;
+    }
+    (Arc::new(all), flows)
+}
+
+/// `sum` = the sum of equally long `parts`, of which there is one at least, in a binary tree.
+fn sum_in_tree(sum: &mut [f32], parts: &[&[f32]]) {
+    match parts {
+        [] => {}
+        [one] => sum.copy_from_slice(one),
+        [one, other] => sum.iter_mut().zip(one.iter().zip(*other)).for_each(|(sum, (a, b))| *sum = a + b),
+        more => {
+            let (first, second) = more.split_at(more.len() / 2);
+            let mut other = vec![0.0; sum.len()];
+            sum_in_tree(sum, first);
+            sum_in_tree(&mut other, second);
+            sum.iter_mut().zip(other).for_each(|(sum, value)| *sum += value);
+        }
     }
 }
 
@@ -185,28 +276,18 @@ impl Shard {
     }
 }
 
-/// Adds up the gradients of the parts, and what flowed into the table, in a binary tree, into those of the first.
-fn add_up(shards: &mut [Shard], mut flowed: Vec<Option<Tensor>>) -> Option<Tensor> {
+/// Adds up the gradients of the parts, in a binary tree, into those of the first.
+fn add_up(shards: &mut [Shard]) {
     let mut step = 1;
     while step < shards.len() {
-        let pairs = shards.chunks_mut(2 * step).zip(flowed.chunks_mut(2 * step));
-        pairs.for_each(|(shards, flowed)| {
-            let ((to, from), (sum, added)) = (shards.split_at_mut(step), flowed.split_at_mut(step));
-            let (Some(to), Some(from)) = (to.first_mut(), from.first_mut()) else { return };
-            to.gradients.add(&from.gradients);
-            let Some(added) = added.first_mut().and_then(Option::take) else { return };
-            match sum.first_mut() {
-                Some(Some(sum)) => {
-                    sum.add(&added);
-                    from.pool.give(added);
-                }
-                Some(sum) => *sum = Some(added),
-                None => {}
+        shards.par_chunks_mut(2 * step).for_each(|pair| {
+            let (to, from) = pair.split_at_mut(step);
+            if let (Some(to), Some(from)) = (to.first_mut(), from.first()) {
+                to.gradients.add(&from.gradients);
             }
         });
         step *= 2;
     }
-    flowed.into_iter().next().flatten()
 }
 
 #[cfg(test)]
@@ -218,11 +299,11 @@ mod tests {
     fn the_size_of_a_batch_decides_its_parts() {
         let needs = |model: ModelOptions| model.needs();
         let tgn = needs(TgnOptions::default().into());
-        let cut = [1, 199, 200, 399, 400, 600, 800, 100_000].map(|events| parts(&tgn, events));
-        assert_eq!(cut, [1, 1, 2, 2, 4, 4, 8, 8]);
+        let numbers = [1, 199, 200, 399, 400, 600, 800, 100_000].map(|events| parts(&tgn, events));
+        assert_eq!(numbers, [1, 1, 2, 2, 4, 4, 8, 8]);
         let two_layers = needs(TgatOptions::default().into());
         assert_eq!(parts(&two_layers, 200), 1);
-        let ranges: Vec<_> = (0..4).map(|i| events(i, 4, 203)).collect();
+        let ranges: Vec<_> = (0..4).map(|i| cut(i, 4, 203)).collect();
         assert_eq!(ranges, [0..50, 50..101, 101..152, 152..203]);
     }
 }

@@ -4,13 +4,13 @@ use std::time::Instant;
 
 use super::pass::{Apply, Memory, Pass};
 use super::prepare::{PreparedBatch, lap};
-use super::shards::Sharded;
+use super::shards::{RowPart, Sharded};
 use super::trainer::{
     Negatives, PhaseSeconds, Positives, Scratch, StepMode, StepReport, TrainError, Trainer, World,
 };
 use crate::device::Device;
 use crate::event::NodeId;
-use crate::model::{Deferred, DeferredMemory, EdgePlaces, Model, ModelState};
+use crate::model::{Deferred, EdgePlaces, Model, ModelState};
 use crate::nn::{Bound, Fetched, Gradients, Mode, Tape, Tensor};
 
 /// Gradients of a larger norm are scaled down to it. The optimizer keeps the square of a gradient for
@@ -161,21 +161,20 @@ impl Trainer {
         // Positives are seeds, so each touched node has a slot.
         let slot = |&node: &NodeId| batch.neighborhood.nodes().slot(node).unwrap_or_default();
         let touched = || batch.touched().iter().map(slot).collect::<Vec<u32>>();
-        let Scratch { pool, shards, .. } = self.scratch.get_mut();
+        let Scratch { pool, tables, shards, .. } = self.scratch.get_mut();
         let (loss, logits, fresh) = if pass.has_parts() {
-            let mut done = Sharded::run(&pass, (&self.model.parameters, mode), pool, shards);
+            let mut done = Sharded::run(&pass, (&self.model.parameters, mode), tables, shards);
             if learn {
-                let leaf = done.backward(shards, &mut self.gradients);
-                if let Memory::Due(memory) = &done.memory {
-                    settle(&mut self.state.deferred, &done.tape, (batch, memory), leaf.as_ref());
-                }
-                leaf.into_iter().for_each(|leaf| done.tape.give(leaf));
+                let leaves = done.backward(shards, &mut self.gradients);
+                settle(&mut self.state.deferred, &mut done.rows, batch, leaves);
             }
             [phases.forward, phases.backward] = done.seconds;
-            let fresh = done.tape.gather(done.memory.rows(), touched());
-            let fresh = done.tape.take_value(fresh);
+            let touched = touched();
+            let mut fresh = pool.take(&Device::Cpu, touched.len(), self.state.memory.dimension());
+            let rows = done.memory_rows(touched.iter().map(|&slot| slot as usize));
+            rows.enumerate().for_each(|(i, row)| fresh.row_mut(i).copy_from_slice(row));
             let mut column = |values: &[f32]| {
-                let mut column = done.tape.take(values.len(), 1);
+                let mut column = pool.take(&Device::Cpu, values.len(), 1);
                 column.data_mut().copy_from_slice(values);
                 column
             };
@@ -265,23 +264,33 @@ impl Trainer {
 }
 
 /// Notes what the pass over a batch owes the rows that were kept, and keeps those that it computed, but for the nodes
-/// that the batch touches: their messages are consumed.
+/// that the batch touches: their messages are consumed. Does nothing where all messages were applied.
 fn settle(
     rows: &mut Deferred,
-    tape: &Tape<'_>,
-    (batch, memory): (&PreparedBatch, &DeferredMemory),
-    owed: Option<&Tensor>,
+    parts: &mut [RowPart<'_>],
+    batch: &PreparedBatch,
+    leaves: Vec<Option<Tensor>>,
 ) {
-    let nodes = batch.neighborhood.nodes().nodes();
-    if let Some(owed) = owed {
-        memory.kept.iter().for_each(|&slot| rows.owe(nodes[slot as usize], owed.row(slot as usize)));
+    let mut leaves = leaves.into_iter();
+    let mut defers = false;
+    for RowPart { tape, nodes, memory, .. } in parts {
+        let owed = leaves.next().flatten();
+        let Memory::Due(memory) = memory else { continue };
+        defers = true;
+        let nodes = &batch.neighborhood.nodes().nodes()[nodes.clone()];
+        if let Some(owed) = owed {
+            memory.kept.iter().for_each(|&slot| rows.owe(nodes[slot as usize], owed.row(slot as usize)));
+            tape.give(owed);
+        }
+        if let Some(updated) = memory.updated.map(|updated| tape.value(updated)) {
+            let applied = memory.applied.iter().map(|&slot| nodes[slot as usize]).enumerate();
+            let applied = applied.filter(|&(_, node)| !batch.is_touched(node));
+            applied.for_each(|(i, node)| rows.keep(node, updated.row(i)));
+        }
     }
-    if let Some(updated) = memory.updated.map(|updated| tape.value(updated)) {
-        let applied = memory.applied.iter().map(|&slot| nodes[slot as usize]).enumerate();
-        let applied = applied.filter(|&(_, node)| !batch.is_touched(node));
-        applied.for_each(|(i, node)| rows.keep(node, updated.row(i)));
+    if defers {
+        rows.advance();
     }
-    rows.advance();
 }
 
 /// The places among the touched nodes whose memory a step writes, given the rows, and the other end of each one's last

@@ -209,6 +209,8 @@ pub struct Trainer {
 #[derive(Default)]
 pub(super) struct Scratch {
     pub pool: TapePool,
+    /// For parts of a table of nodes.
+    pub tables: Vec<TapePool>,
     pub shards: Vec<Shard>,
     pub neighborhood: Neighborhood,
     pub rows: FeatureRows,
@@ -293,9 +295,10 @@ impl Trainer {
     /// Bytes of the buffers that steps share.
     #[must_use]
     pub fn buffer_bytes(&self) -> usize {
-        let Scratch { pool, shards, neighborhood, rows, edges, fresh } = &*self.scratch.lock();
+        let Scratch { pool, tables, shards, neighborhood, rows, edges, fresh } = &*self.scratch.lock();
         let own = neighborhood.bytes() + rows.bytes() + edges.bytes() + self.batch.bytes();
         pool.bytes()
+            + tables.iter().map(TapePool::bytes).sum::<usize>()
             + shards.iter().map(Shard::bytes).sum::<usize>()
             + own
             + fresh.capacity() * size_of::<f32>()

@@ -3,7 +3,7 @@
 use evergraph::device::Device;
 use evergraph::event::{EdgeId, NodeId};
 use evergraph::model::tgn::Aggregator;
-use evergraph::model::{EdgeTypes, GatOptions, GraphMixerOptions, ModelOptions, TgnOptions};
+use evergraph::model::{EdgeTypes, GatOptions, GraphMixerOptions, ModelOptions, TgatOptions, TgnOptions};
 use evergraph::train::{Negatives, Positives, StepMode, Trainer, TrainerOptions, World};
 
 use crate::tgn_stream::{BATCH, DESTINATIONS, SOURCES, Sight, Stream, options, tgn};
@@ -59,6 +59,7 @@ fn gradients_of_parts_add_up_to_that_of_the_batch() {
     let stream = Stream::new((BEFORE + STEP) / BATCH);
     let mixer =
         GraphMixerOptions { edge_feature_dim: 2, node_feature_dim: 3, ..GraphMixerOptions::default() };
+    let tgat = TgatOptions { layers: 1, edge_feature_dim: 2, node_feature_dim: 3, ..TgatOptions::default() };
     let gat = GatOptions { layers: 1, edge_feature_dim: 2, node_feature_dim: 3, ..GatOptions::default() };
     let jodie = TgnOptions { edge_feature_dim: 2, node_feature_dim: 3, ..TgnOptions::jodie() };
     let typed = ModelOptions::from(TgnOptions { edge_feature_dim: 1, ..tgn() });
@@ -70,6 +71,7 @@ fn gradients_of_parts_add_up_to_that_of_the_batch() {
         (jodie.into(), true),
         (mixer.into(), false),
         (gat.into(), false),
+        (tgat.into(), false),
     ];
     for (model, own_sources) in models {
         let options = still(model, 0);
@@ -96,12 +98,12 @@ fn gradients_of_parts_add_up_to_that_of_the_batch() {
 #[test]
 fn a_step_in_parts_is_the_same_at_any_number_of_threads() {
     let stream = Stream::new((BEFORE + STEP) / BATCH);
-    let weights = |threads| {
+    let weights = |options, threads| {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
         pool.install(|| {
-            let deferring = TrainerOptions { gradient_delay_batches: 3, ..options() };
-            let mut trainer = Trainer::new(deferring, &Device::Cpu).unwrap();
-            for events in [0..BEFORE, BEFORE..BEFORE + 500, BEFORE + 500..BEFORE + STEP] {
+            let mut trainer = Trainer::new(options, &Device::Cpu).unwrap();
+            // Behind one event, messages wait in one part of the nodes only.
+            for events in [0..1, 1..BEFORE, BEFORE..BEFORE + 500, BEFORE + 500..BEFORE + STEP] {
                 step(&stream, &mut trainer, events, false);
             }
             let mut saved = Vec::new();
@@ -109,9 +111,13 @@ fn a_step_in_parts_is_the_same_at_any_number_of_threads() {
             saved
         })
     };
-    let alone = weights(1);
-    for threads in [2, 3, 16] {
-        assert!(weights(threads) == alone, "{threads} threads");
+    let tgat = TgatOptions { layers: 1, edge_feature_dim: 2, node_feature_dim: 3, ..TgatOptions::default() };
+    let deferring = TrainerOptions { gradient_delay_batches: 3, ..options() };
+    for options in [options(), deferring, TrainerOptions { model: tgat.into(), ..options() }] {
+        let alone = weights(options, 1);
+        for threads in [2, 3, 16] {
+            assert!(weights(options, threads) == alone, "{options:?} with {threads} threads");
+        }
     }
 }
 

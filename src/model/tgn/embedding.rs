@@ -14,6 +14,8 @@
 //! Where memory rows come from (the updater in training, published rows in serving) is the caller's
 //! choice; this is the one place that turns them into embeddings.
 
+use std::ops::Range;
+
 use super::{Module, Tgn};
 use crate::event::{EventTime, NodeId};
 use crate::model::builder::{Builder, Fill, ModelError};
@@ -109,16 +111,17 @@ impl Tgn {
     }
 
     /// `h = s + x`, with x projected if its width is not that of memory.
-    pub(in crate::model) fn add_node_features(
+    pub(in crate::model) fn table(
         &self,
         tape: &mut Tape<'_>,
         memory: Var,
         input: &EmbeddingInput<'_>,
+        nodes: Range<usize>,
     ) -> Var {
         if self.options.node_feature_dim == 0 {
             return memory;
         }
-        let features = input.node_features(tape, self.options.node_feature_dim, self.features);
+        let features = input.node_features(tape, nodes, self.options.node_feature_dim, self.features);
         tape.add(memory, features)
     }
 }

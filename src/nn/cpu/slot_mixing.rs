@@ -4,11 +4,11 @@
 
 use rayon::prelude::*;
 
-use crate::device::simd::vectorized;
+use crate::device::simd::{fma, vectorized};
 
 use super::dropout;
 use super::math::{gelu, gelu_slope};
-use super::slots::{LANES, dot, weighted_sum};
+use super::slots::{LANES, weighted_sum};
 use super::vector;
 
 /// Sizes: K slots of `cols` values per seed, `hidden` values between the two layers.
@@ -201,15 +201,47 @@ fn transposed(x: &[f32], cols: usize) -> Vec<f32> {
     (0..cols).flat_map(|c| x.iter().skip(c).step_by(cols).copied()).collect()
 }
 
-/// Adds the products of rows of `d` and rows of `x` to `dw`, and the sums of rows of `d` to `db`.
-#[inline(always)]
-fn layer_gradients<const FMA: bool>(dw: &mut [f32], db: &mut [f32], d: &[f32], x: &[f32], width: usize) {
-    let cols = x.len() / width;
-    for ((dw, db), d) in dw.chunks_exact_mut(cols).zip(db).zip(d.chunks_exact(width)) {
-        *db += vector::sum([d], |[v]| v);
-        for (dw, x) in dw.iter_mut().zip(x.chunks_exact(width)) {
-            *dw += dot::<FMA>(d, x);
+/// Gradients of a layer over slots, lane by lane: adding up the lanes of each seed takes longer than its products.
+struct LayerSums {
+    /// Of the weights, `[out, in]`.
+    w: Vec<[f32; LANES]>,
+    /// Of the bias, `[out]`.
+    b: Vec<[f32; LANES]>,
+}
+
+impl LayerSums {
+    fn new(out: usize, into: usize) -> Self {
+        Self { w: vec![[0.0; LANES]; out * into], b: vec![[0.0; LANES]; out] }
+    }
+
+    /// Adds the products of rows of `d` and rows of `x`, and the rows of `d`.
+    #[inline(always)]
+    fn add<const FMA: bool>(&mut self, d: &[f32], x: &[f32], width: usize) {
+        let cols = x.len() / width;
+        let sums = self.w.chunks_exact_mut(cols).zip(&mut self.b);
+        for ((sums, bias), d) in sums.zip(d.chunks_exact(width)) {
+            let d = d.as_chunks::<LANES>().0;
+            for d in d {
+                for l in 0..LANES {
+                    bias[l] += d[l];
+                }
+            }
+            for (sum, x) in sums.iter_mut().zip(x.chunks_exact(width)) {
+                let mut lanes = *sum;
+                for (d, x) in d.iter().zip(x.as_chunks::<LANES>().0) {
+                    for l in 0..LANES {
+                        lanes[l] = fma::<FMA>(d[l], x[l], lanes[l]);
+                    }
+                }
+                *sum = lanes;
+            }
         }
+    }
+
+    fn write(&self, dw: &mut [f32], db: &mut [f32]) {
+        let total = |lanes: &[f32; LANES]| lanes.iter().sum::<f32>();
+        dw.iter_mut().zip(&self.w).for_each(|(dw, lanes)| *dw = total(lanes));
+        db.iter_mut().zip(&self.b).for_each(|(db, lanes)| *db = total(lanes));
     }
 }
 
@@ -253,6 +285,8 @@ vectorized! {
         let mut scratch = Scratch::new(&s);
         let width = scratch.padded;
         let mut hidden = vec![0.0; s.hidden * width];
+        let (mut first_layer, mut second) =
+            (LayerSums::new(s.hidden, s.slots), LayerSums::new(s.slots, s.hidden));
         let seeds = d.chunks_exact_mut(s.values()).zip(x.chunks_exact(s.values()));
         for (n, (d, x)) in seeds.enumerate() {
             let seed = first + n;
@@ -262,7 +296,7 @@ vectorized! {
                 out[..s.cols].copy_from_slice(d);
             }
             dropout::mask(&mut scratch.out, seed * s.slots * width, i.dropout, i.keys[1]);
-            layer_gradients::<FMA>(sums.w_b, sums.b_b, &scratch.out, &scratch.after, width);
+            second.add::<FMA>(&scratch.out, &scratch.after, width);
             for (hidden, w) in hidden.chunks_exact_mut(width).zip(across_b.chunks_exact(s.slots)) {
                 weighted_sum::<FMA>(hidden, w, &scratch.out, width);
             }
@@ -270,12 +304,14 @@ vectorized! {
             for (d, x) in hidden.iter_mut().zip(&scratch.before) {
                 *d *= gelu_slope::<FMA>(*x);
             }
-            layer_gradients::<FMA>(sums.w_a, sums.b_a, &hidden, &scratch.norm, width);
+            first_layer.add::<FMA>(&hidden, &scratch.norm, width);
             for (norm, w) in scratch.norm.chunks_exact_mut(width).zip(across_a.chunks_exact(s.hidden)) {
                 weighted_sum::<FMA>(norm, w, &hidden, width);
             }
             input_gradient(&s, &i, &mut scratch, &mut sums, d);
         }
+        first_layer.write(sums.w_a, sums.b_a);
+        second.write(sums.w_b, sums.b_b);
         all
     }
 }

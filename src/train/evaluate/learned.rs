@@ -275,21 +275,13 @@ impl Contender for TestThenTrain<'_> {
         }
         let world = self.features.world(&self.graph);
         self.trainer.prepare(&world, &batch.positives(), &batch.negatives(), mode, &mut self.batch)?;
-        // Where nothing is dropped or deferred, the scores that are learned from are those of the test.
-        let differs = self.trainer.options().model.dropout() > 0.0 || self.trainer.defers();
-        let undropped = if mode == StepMode::Train && differs {
-            Some(self.trainer.score_prepared(&self.batch)?)
-        } else {
-            None
-        };
-        let report = self.trainer.step_prepared(&self.batch)?;
-        let (positive, negative) = undropped.unwrap_or((report.positive, report.negative));
+        let report = self.trainer.test_and_step(&self.batch)?;
         self.graph.add(&edges)?;
         self.pool.observe(&batch.dst, &[]);
         if mode == StepMode::Train {
             self.replay(first, batch.rows.len())?;
         }
-        Ok(Scores { positive, negative })
+        Ok(Scores { positive: report.positive, negative: report.negative })
     }
 
     fn score_candidates(
