@@ -234,7 +234,7 @@ pub enum ApiError {
     #[error("{0}")]
     IndexDisabled(String),
     /// The live index has no rows.
-    #[error("{0}; retry in a moment")]
+    #[error("{0}")]
     IndexNotReady(String),
     /// Data for the response could not be read from the disk.
     #[error("{0}; retry in a moment, and check the daemon's disk if the error persists")]

@@ -48,11 +48,12 @@ pub(super) struct DamagedSnapshot;
 /// [`DamagedSnapshot`], or it cannot be loaded with these settings, or cannot be removed.
 pub(super) fn load(snapshot: &SnapshotHead, index: &mut Index) -> Result<()> {
     let Err(error) = snapshot.load(index) else { return Ok(()) };
-    if error.is_of_the_file() && std::fs::remove_dir_all(snapshot.path()).is_ok() {
-        tracing::error!(%error, "the snapshot is skipped and removed");
-        return Err(DamagedSnapshot.into());
+    if !error.is_damage() {
+        return Err(error).context("the snapshot cannot be loaded now, or with these settings");
     }
-    Err(error).context("remove the snapshot to start from an older one")
+    tracing::error!(%error, "the snapshot is skipped and removed");
+    std::fs::remove_dir_all(snapshot.path()).context("remove the snapshot to start from an older one")?;
+    Err(DamagedSnapshot.into())
 }
 
 /// The newest snapshot in `dir` that a start can use: it is of this log and of these settings, and nothing was released
@@ -76,11 +77,12 @@ pub(super) fn newest(
         let unusable = |why: &str| tracing::warn!(path = %path.display(), "the snapshot is not used: {why}");
         let head = match snapshot::open(&path, rules) {
             Ok(head) => head,
-            Err(error) => {
+            Err(error) if error.is_damage() => {
                 tracing::error!(%error, "the snapshot is skipped and removed");
                 remove(&path);
                 continue;
             }
+            Err(error) => return Err(error).context("a snapshot cannot be read now"),
         };
         let is_of_log =
             position <= log.durable_end() && log.history(position).is_ok_and(|found| found == head.history);

@@ -41,6 +41,9 @@ const ARENA_MIN: usize = 1 << 16;
 /// Keys that are written under one lock, at most.
 const WRITTEN_AT_ONCE: usize = 256;
 
+/// Ids that are looked through under one lock.
+const IDS_AT_A_TIME: usize = 8192;
+
 /// Maps producers' node keys to dense ids and back.
 pub struct NodeDictionary {
     inner: RwLock<Inner>,
@@ -311,13 +314,15 @@ impl NodeDictionary {
     }
 
     /// Calls `f` with each id that has a key and the canonical bytes of that, in order of ids: a tag (0 integer,
-    /// 1 text) and the integer in little-endian order or the UTF-8 text. Interning waits meanwhile.
+    /// 1 text) and the integer in little-endian order or the UTF-8 text. Interning waits for some thousand ids at a time.
     pub fn for_each_bytes(&self, mut f: impl FnMut(NodeId, u8, &[u8])) {
-        let inner = self.inner.read();
-        for (id, key) in inner.named(0..inner.by_id.len()) {
-            match key {
-                KeyRef::Int(number) => f(node(id), 0, &number.to_le_bytes()),
-                KeyRef::Text(text) => f(node(id), 1, text.as_bytes()),
+        for from in (0..self.len()).step_by(IDS_AT_A_TIME) {
+            let inner = self.inner.read();
+            for (id, key) in inner.named(from..inner.by_id.len().min(from + IDS_AT_A_TIME)) {
+                match key {
+                    KeyRef::Int(number) => f(node(id), 0, &number.to_le_bytes()),
+                    KeyRef::Text(text) => f(node(id), 1, text.as_bytes()),
+                }
             }
         }
     }

@@ -257,6 +257,7 @@ impl Learner {
                 _ => states.forget(node),
             }
         }
+        deleted.iter().for_each(|&node| states.touched.forget(node));
         deleted.iter().for_each(|node| self.node_rows.clear(u64::from(node.0)));
         self.pool.remove(deleted);
         self.deleted.extend_from_slice(deleted);
@@ -333,6 +334,7 @@ impl Learner {
             }
         }
         batch.node_rows.set_later(&self.node_rows);
+        batch.node_rows.nodes().for_each(|node| self.shared.engine.states.touched.touch(node));
         self.forget(&batch.deleted);
         self.learned = batch.end;
         (self.decided, self.sampled) = (None, false);

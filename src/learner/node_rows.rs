@@ -110,6 +110,11 @@ impl NodeRows {
         self.end = self.end.max(node.0.saturating_add(1));
     }
 
+    /// The nodes whose rows it sets.
+    pub fn nodes(&self) -> impl Iterator<Item = NodeId> {
+        self.seen.nodes.iter().chain(&self.later.nodes).copied()
+    }
+
     /// Sets the rows that the run's edges see.
     pub fn set_seen(&self, store: &FeatureStore) {
         self.seen.set(store);

@@ -266,15 +266,11 @@ impl Model {
     ) -> Var {
         match &self.network {
             Network::Tgn(tgn) => tgn.fresh_memory(tape, state, nodes, messages),
-            Network::Walk(_) => {
+            _ => {
                 let mut rows = tape.take_zeroed(nodes.len(), self.needs().memory_dim);
                 if let Some(walks) = &state.walks {
                     nodes.iter().enumerate().for_each(|(i, &node)| walks.write_row(node, rows.row_mut(i)));
                 }
-                tape.constant(rows)
-            }
-            _ => {
-                let rows = tape.take(nodes.len(), 0);
                 tape.constant(rows)
             }
         }
@@ -371,10 +367,7 @@ impl Model {
         link.logits(tape, embeddings, src, dst)
     }
 
-    /// The link predictor as sums over the two ends of a pair, in a model whose predictor splits.
-    ///
-    /// # Panics
-    /// If the weights are on a GPU.
+    /// The link predictor as sums over the two ends of a pair, in a model on the CPU whose predictor splits.
     #[must_use]
     pub fn split_link(&self) -> Option<SplitLink> {
         self.network.link()?.split(&self.parameters)

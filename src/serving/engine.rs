@@ -14,6 +14,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwapOption;
 use parking_lot::Mutex;
 
+use super::index::Generation;
 use super::{
     EmbeddingResponse, Freshness, IndexOptions, LiveIndex, NodeEmbedding, NodeNeighbor, NodeResponse,
     NodeStates, PairScore, Progress, QueryError, ScoreResponse, Source, Stores, UnknownKeys,
@@ -59,6 +60,8 @@ pub struct Moment {
     pub(super) scores: Source,
     pub(super) freshness: Freshness,
     pub(super) at: EventTime,
+    /// The rows of the index, of one version of the weights, too.
+    pub(super) rows: Option<Arc<Generation>>,
 }
 
 /// Buffers of one query.
@@ -153,7 +156,8 @@ impl QueryEngine {
         let published = self.model.load_full().ok_or(QueryError::NotReady)?;
         let (weights, scores) = (published.weights.clone(), published.scores);
         let freshness = self.progress.freshness(weights.version);
-        Ok(Moment { weights, scores, freshness, at: self.time_or_now(at) })
+        let rows = self.index.as_ref().and_then(|index| index.generation());
+        Ok(Moment { weights, scores, freshness, at: self.time_or_now(at), rows })
     }
 
     /// As [`embeddings`](Self::embeddings), for several queries in one pass: one response each, in order. Every node is
@@ -166,7 +170,7 @@ impl QueryEngine {
         queries: &[(&[NodeKey], UnknownKeys)],
         moment: &Moment,
     ) -> Result<Vec<EmbeddingResponse>, QueryError> {
-        let Moment { weights, scores, freshness, at } = moment;
+        let Moment { weights, scores, freshness, at, .. } = moment;
         let (freshness, at) = (*freshness, *at);
         let source = if *scores == Source::Model { Source::Model } else { Source::Candidate };
         let ids = |&(keys, unknown): &(&[NodeKey], UnknownKeys)| -> Vec<Option<NodeId>> {

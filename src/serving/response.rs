@@ -163,7 +163,7 @@ pub enum QueryError {
     )]
     NoIndex,
     /// The live index has no rows yet.
-    #[error("the live index is not ready: {done} of {of} nodes have a row")]
+    #[error("the live index is not ready: {done} of {of} nodes have a row; retry in a moment")]
     IndexFilling {
         /// Nodes that are done.
         done: usize,
@@ -171,7 +171,9 @@ pub enum QueryError {
         of: usize,
     },
     /// The rows do not fit.
-    #[error("the live index would take {needed} bytes and index.bytes_max is {bytes_max}: raise it")]
+    #[error(
+        "the live index would take {needed} bytes and index.bytes_max is {bytes_max}: raise it and start again"
+    )]
     IndexFull {
         /// Bytes of two generations of rows.
         needed: u64,

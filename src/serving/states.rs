@@ -116,16 +116,18 @@ impl NodeStates {
 
     /// Forgets the row of one node.
     pub fn forget(&self, node: NodeId) {
-        self.touched.forget(node);
         if let Some(chunk) = self.chunks.read().get(node.index() / CHUNK_ROWS) {
             let (mut held, place) = (chunk.write(), node.index() % CHUNK_ROWS);
-            let Some(chunk) = held.as_mut() else { return };
-            chunk.rows[place * self.dimension..][..self.dimension].fill(0.0);
-            chunk.updated[place] = None;
-            if chunk.updated.iter().all(Option::is_none) {
-                *held = None;
+            if let Some(chunk) = held.as_mut() {
+                chunk.rows[place * self.dimension..][..self.dimension].fill(0.0);
+                chunk.updated[place] = None;
+                if chunk.updated.iter().all(Option::is_none) {
+                    *held = None;
+                }
             }
         }
+        // Last: whoever takes it then finds no row.
+        self.touched.touch(node);
     }
 
     /// Bytes held by rows and their update times, and by pairs.

@@ -1,8 +1,8 @@
 //! Which nodes have a newer row than whoever follows them has taken in, and which were ever a destination: two bits per
 //! node, set by the learner while it publishes, and read by the [live index](super::LiveIndex).
 //!
-//! Nothing is recorded until somebody follows. A node that changes often between two looks costs one bit, so there is
-//! no queue that could grow.
+//! Destinations are always recorded, touched nodes only when somebody follows. A node that changes often between two
+//! looks costs one bit, so there is no queue that could grow.
 
 use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicU64, Ordering};
 
@@ -35,13 +35,16 @@ fn place(node: NodeId) -> (usize, usize, u64) {
 }
 
 impl TouchedNodes {
-    /// Records from now on.
+    /// Records touched nodes from now on.
     pub fn follow(&self) {
         self.followed.store(true, Ordering::Release);
     }
 
     /// `node` has another row, or none any more.
     pub fn touch(&self, node: NodeId) {
+        if !self.followed.load(Ordering::Acquire) {
+            return;
+        }
         self.set(node, |page, word, bit| {
             if page.touched[word].fetch_or(bit, Ordering::AcqRel) & bit == 0 {
                 self.count.fetch_add(1, Ordering::AcqRel);
@@ -58,9 +61,10 @@ impl TouchedNodes {
 
     /// `node` was deleted.
     pub fn forget(&self, node: NodeId) {
-        self.set(node, |page, word, bit| {
+        let (page, word, bit) = place(node);
+        if let Some(page) = self.pages.read().get(page) {
             page.destinations[word].fetch_and(!bit, Ordering::AcqRel);
-        });
+        }
         self.touch(node);
     }
 
@@ -104,7 +108,7 @@ impl TouchedNodes {
     }
 
     fn set(&self, node: NodeId, change: impl FnOnce(&Page, usize, u64)) {
-        if !self.followed.load(Ordering::Acquire) || node == NodeId::NONE {
+        if node == NodeId::NONE {
             return;
         }
         let (page, word, bit) = place(node);
@@ -131,12 +135,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_touched_node_is_taken_once_and_nothing_is_kept_while_nobody_follows() {
+    fn each_touched_node_is_taken_once_and_none_is_kept_while_nobody_follows() {
         let (nodes, mut taken) = (TouchedNodes::default(), Vec::new());
         nodes.touch(NodeId(3));
         nodes.set_destination(NodeId(3));
         nodes.take(&mut taken);
-        assert!(taken.is_empty() && nodes.bytes() == 0 && !nodes.is_destination(NodeId(3)));
+        assert!(taken.is_empty() && nodes.is_destination(NodeId(3)));
         nodes.follow();
         for node in [9000, 3, 64, 3, 63] {
             nodes.touch(NodeId(node));

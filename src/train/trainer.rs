@@ -209,7 +209,6 @@ pub struct Trainer {
 #[derive(Default)]
 pub(super) struct Scratch {
     pub pool: TapePool,
-    /// For parts of a table of nodes.
     pub tables: Vec<TapePool>,
     pub shards: Vec<Shard>,
     pub neighborhood: Neighborhood,

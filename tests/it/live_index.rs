@@ -428,6 +428,12 @@ fn without_room_or_without_an_index_requests_are_refused_unless_they_list_their_
         (found["results"][0]["top"].as_array().unwrap().len(), &found["index"]["exact"]),
         (2, &json!(true))
     );
+    // All that were a destination, or all nodes, are compared without rows, too.
+    for (role, least) in [("destination", 5), ("any", 10)] {
+        let exact = json!({ "src": ["user-1"], "limit": 50, "exact": true, "candidates": { "role": role } });
+        let found = ask(&process, "/v1/links/top", &exact);
+        assert!(found["results"][0]["top"].as_array().unwrap().len() >= least, "{role}: {found}");
+    }
     process.terminate();
     let process = start(data.path()).set("index.bytes_max=1000000").ready();
     let end = Instant::now() + PATIENCE;

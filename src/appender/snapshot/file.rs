@@ -85,7 +85,7 @@ pub(super) fn for_each_part(path: &Path, mut take: impl FnMut(&[u8]) -> io::Resu
         }
         file.read_exact(&mut crc)?;
         // No more memory than there are bytes, whatever the length says.
-        let is_there = u64::from(length) <= length_of_file;
+        let is_there = length <= PART_BYTES_MAX && u64::from(length) <= length_of_file;
         part.resize(if is_there { length as usize } else { 0 }, 0);
         file.read_exact(&mut part)?;
         if !is_there || crc32c::crc32c(&part) != u32::from_le_bytes(crc) {

@@ -60,13 +60,13 @@ pub enum SnapshotError {
 }
 
 impl SnapshotError {
-    /// Whether a file cannot be read or is damaged, so that another snapshot may be of use. If not, what was read does
-    /// not fit into this index.
+    /// Whether a file is not as it was written, or gone, so that the snapshot is of no use. If not, it may be intact:
+    /// the system refuses to read it now, or it does not fit into this index.
     #[must_use]
-    pub fn is_of_the_file(&self) -> bool {
+    pub fn is_damage(&self) -> bool {
         match self {
             Self::Damaged { .. } => true,
-            Self::Io { source, .. } => source.get_ref().is_none(),
+            Self::Io { source, .. } => source.kind() == ErrorKind::NotFound,
         }
     }
 

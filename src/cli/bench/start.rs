@@ -194,6 +194,8 @@ fn starts(args: &StartArgs, config: &Config, data: &Path, learned: usize) -> any
         let (spent, store) = seconds(|| Store::open(config));
         starts.open.push(spent);
         let mut store = store?;
+        // Opening reads the end of the log.
+        args.settle(data)?;
         let starting = Starting { interrupt: &AtomicBool::new(false), metrics: &Metrics::new() };
         let (spent, rebuilt) =
             seconds(|| store.rebuild(Keeping::Within(RetentionBounds::default()), &starting));

@@ -8,11 +8,11 @@ use crate::event::NodeId;
 use crate::model::{GatherError, SplitLink, Weights};
 
 /// The rows of one version of the weights.
-pub(super) struct Generation {
+pub(in crate::serving) struct Generation {
     pub weights: Arc<Weights>,
     /// The link head, where it splits.
     pub link: Option<SplitLink>,
-    pub table: Table,
+    pub(super) table: Table,
 }
 
 impl Generation {

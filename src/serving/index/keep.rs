@@ -18,6 +18,9 @@ use crate::model::GatherError;
 /// Nodes that are embedded between two pauses: some milliseconds.
 const SLICE_NODES: usize = 256;
 
+/// A pause is taken in parts of this length, so that a stop and whoever watches the thread need not wait for its end.
+const PAUSE_PART: Duration = Duration::from_millis(100);
+
 /// How long the loop waits before it tries again what storage did not allow.
 const STORAGE_RETRY: Duration = Duration::from_secs(1);
 
@@ -79,9 +82,12 @@ impl IndexLoop {
             return Ok(());
         }
         self.follow(proceed)?;
-        while proceed() && Instant::now() < end {
+        // One slice at least, so that a fill ends however many nodes are touched.
+        let mut is_first = true;
+        while proceed() && (is_first || Instant::now() < end) {
+            is_first = false;
             let Some((generation, nodes)) = self.next_slice() else { return Ok(()) };
-            if let Err(error) = self.embed(&generation, &nodes) {
+            if let Err(error) = self.embed(&generation, &nodes, proceed) {
                 // The chunk is begun again.
                 self.again.begun = None;
                 self.next.iter_mut().for_each(|(_, pass)| pass.begun = None);
@@ -136,11 +142,11 @@ impl IndexLoop {
             if slice.is_empty() {
                 break;
             }
-            let embedded = current.iter().try_for_each(|current| self.embed(current, &slice));
+            let embedded = current.iter().try_for_each(|current| self.embed(current, &slice, proceed));
             // What the fill has not come to, it will.
             let filled = |(generation, chunk): &(Arc<Generation>, usize)| {
                 let nodes = slice.iter().copied().filter(|node| node.index() / CHUNK_ROWS <= *chunk);
-                self.embed(generation, &nodes.collect::<Vec<_>>())
+                self.embed(generation, &nodes.collect::<Vec<_>>(), proceed)
             };
             if let Err(error) = embedded.and_then(|()| next.iter().try_for_each(filled)) {
                 self.touched.extend(slice);
@@ -179,14 +185,24 @@ impl IndexLoop {
     }
 
     /// Embeds nodes, then pauses for as long as the share of a core asks for.
-    fn embed(&self, generation: &Generation, nodes: &[NodeId]) -> Result<(), GatherError> {
+    fn embed(
+        &self,
+        generation: &Generation,
+        nodes: &[NodeId],
+        proceed: &impl Fn() -> bool,
+    ) -> Result<(), GatherError> {
         if nodes.is_empty() {
             return Ok(());
         }
         let begun = Instant::now();
         generation.embed(&self.engine, nodes)?;
         let IndexOptions { cpu_share, .. } = self.index.options;
-        std::thread::sleep(begun.elapsed().mul_f64(1.0 / cpu_share.clamp(0.01, 1.0) - 1.0));
+        let mut pause = begun.elapsed().mul_f64(1.0 / cpu_share.clamp(0.01, 1.0) - 1.0);
+        while !pause.is_zero() && proceed() {
+            let part = pause.min(PAUSE_PART);
+            std::thread::sleep(part);
+            pause -= part;
+        }
         Ok(())
     }
 }

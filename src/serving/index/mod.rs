@@ -38,7 +38,7 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwapOption;
 use parking_lot::Mutex;
 
-use self::generation::Generation;
+pub(super) use self::generation::Generation;
 use self::table::Stamp;
 use super::{Progress, TouchedNodes};
 use crate::event::EdgeId;
@@ -136,7 +136,7 @@ impl LiveIndex {
         *self.condition.lock()
     }
 
-    fn generation(&self) -> Option<Arc<Generation>> {
+    pub(super) fn generation(&self) -> Option<Arc<Generation>> {
         self.current.load_full()
     }
 

@@ -122,24 +122,37 @@ impl QueryEngine {
     ) -> Result<Vec<SimilarResponse>, QueryError> {
         let is_listed = |item: &SimilarItem| item.request.candidates.keys.is_some();
         let needs_rows = queries.iter().copied().flatten().any(|item| !is_listed(item));
-        let rows = if needs_rows { Some(self.rows()?) } else { None };
-        let weights = rows.as_ref().map_or(&moment.weights, |rows| &rows.weights);
+        let rows = match &moment.rows {
+            _ if !needs_rows => None,
+            Some(rows) => Some(rows.clone()),
+            None => Some(self.rows()?),
+        };
         let before = rows.as_ref().map(|rows| self.index_state(rows));
-        let items: Vec<&SimilarItem> = queries.iter().copied().flatten().collect();
-        let (results, scanned) = self.alike(&items, rows.as_deref(), weights, moment.at)?;
+        // Those that list their candidates are compared by the weights that are served, the others by those of the rows.
+        let of =
+            |listed: bool| queries.iter().copied().flatten().filter(move |item| is_listed(item) == listed);
+        let (listed, others): (Vec<_>, Vec<_>) = (of(true).collect(), of(false).collect());
+        let (by_list, _) = self.alike(&listed, None, &moment.weights, moment.at)?;
+        let (by_rows, scanned) = match &rows {
+            Some(rows) => self.alike(&others, Some(rows), &rows.weights, moment.at)?,
+            None => (Vec::new(), 0),
+        };
         let after = rows.as_ref().map(|rows| self.index_state(rows));
         let learned = moment.freshness.applied_position;
         let settled = [before, after].iter().flatten().all(|state| state.is_settled(learned));
-        let mut results = results.into_iter();
+        let (mut by_list, mut by_rows) = (by_list.into_iter(), by_rows.into_iter());
         let source = if moment.scores == Source::Model { Source::Model } else { Source::Candidate };
         let response = |query: &&[SimilarItem]| {
             let listed = query.iter().all(is_listed);
+            let next = |item| if is_listed(item) { by_list.next() } else { by_rows.next() };
+            let rows = rows.as_ref().filter(|_| !listed);
+            let model_version = rows.map_or(moment.weights.version, |rows| rows.weights.version);
             let most = |item: &SimilarItem| item.request.candidates.keys.as_ref().map_or(scanned, Vec::len);
             SimilarResponse {
                 at: moment.at,
-                results: results.by_ref().take(query.len()).collect(),
+                results: query.iter().filter_map(next).collect(),
                 source,
-                freshness: Freshness { model_version: weights.version, ..moment.freshness },
+                freshness: Freshness { model_version, ..moment.freshness },
                 index: after.filter(|_| !listed),
                 scanned: query.iter().map(most).max().unwrap_or_default(),
                 exact: listed || settled,
@@ -225,11 +238,19 @@ impl QueryEngine {
     }
 }
 
+/// The vector with length 1, whatever its length; zeros if it has none.
+#[allow(clippy::cast_possible_truncation)] // values of a single-precision vector
+fn unit(vector: &[f32]) -> Vec<f32> {
+    let length = vector.iter().map(|value| f64::from(*value).powi(2)).sum::<f64>().sqrt();
+    let scale = if length > 0.0 { length.recip() } else { 0.0 };
+    vector.iter().map(|value| (f64::from(*value) * scale) as f32).collect()
+}
+
 /// What the rows are asked.
 fn scan_like(request: &SimilarRequest, id: Option<NodeId>, vector: &[f32], mut allowed: Allowed) -> Scan {
     allowed.but.extend(id);
     let measure = match request.metric {
-        Metric::Cosine => Measure::Cosine(vector.to_vec()),
+        Metric::Cosine => Measure::Cosine(unit(vector)),
         Metric::Dot => Measure::Dot(vector.to_vec()),
     };
     Scan { measure, allowed, best: Best::new(shortlist_length(request.limit)) }
