@@ -292,7 +292,7 @@ fn checked(i: usize, vector: Items<f32>, length: usize, metric: Metric) -> Resul
     let numbers: Vec<f32> = vector.into_iter().collect();
     if numbers.len() < length {
         return Err(ApiError::Invalid(format!(
-            "vectors[{i}] is longer than lists of a request may be here; api.batch_items_max has to be {length} at least"
+            "vectors[{i}] is longer than lists of a request may be here: raise api.batch_items_max to {length}"
         )));
     }
     if let Some(place) = numbers.iter().position(|number| !number.is_finite()) {

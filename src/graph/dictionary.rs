@@ -314,7 +314,7 @@ impl NodeDictionary {
     }
 
     /// Calls `f` with each id that has a key and the canonical bytes of that, in order of ids: a tag (0 integer,
-    /// 1 text) and the integer in little-endian order or the UTF-8 text. Interning waits for some thousand ids at a time.
+    /// 1 text) and the integer in little-endian order or the UTF-8 text. Interning waits for some thousand at a time.
     pub fn for_each_bytes(&self, mut f: impl FnMut(NodeId, u8, &[u8])) {
         for from in (0..self.len()).step_by(IDS_AT_A_TIME) {
             let inner = self.inner.read();

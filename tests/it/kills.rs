@@ -80,7 +80,8 @@ fn nodes() -> Vec<Value> {
     names.chain((0..411).step_by(9).map(Value::from)).collect()
 }
 
-fn kills_lose_nothing(run: &Run) {
+/// Kills a daemon again and again and compares it with one that is not killed; returns how many events there are.
+fn kills_lose_nothing(run: &Run) -> u64 {
     let (broken, whole) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let cutting = start(broken.path(), run)
         .set("snapshot.log_bytes=200000")
@@ -140,6 +141,7 @@ fn kills_lose_nothing(run: &Run) {
     let (broken, whole) = (log_of(broken.path()), log_of(whole.path()));
     assert_eq!(broken["edges"], whole["edges"]);
     assert_eq!(broken["graph_digest"], whole["graph_digest"]);
+    end
 }
 
 /// How often to kill: `KILLS` of the environment, or a few times.
@@ -157,5 +159,13 @@ fn kills_while_snapshots_cuts_checkpoints_and_starts_go_on_lose_nothing() {
 #[test]
 fn kills_lose_nothing_with_wide_rows_and_small_budgets() {
     let settings = &["memory.rows_bytes_max=4000000", "memory.graph_bytes_max=1048576", "graph.shards=16"];
-    kills_lose_nothing(&Run { kills: kills(), pushes: 5, features: 172, deletes: false, settings });
+    // With 200 kills the bounds are a tenth of graph and rows at most.
+    let run = Run { kills: kills(), pushes: 5 + kills() / 20, features: 172, deletes: false, settings };
+    let end = kills_lose_nothing(&run) as f64;
+    let (rows, graph) = (4_000_000.0 / (end * 172.0 * 4.0), f64::from(1 << 20) / (end * 2.0 * 12.0));
+    eprintln!(
+        "{end} events; bounds of {:.1} % of rows and {:.1} % of the graph",
+        100.0 * rows,
+        100.0 * graph
+    );
 }

@@ -128,7 +128,7 @@ impl QueryEngine {
             None => Some(self.rows()?),
         };
         let before = rows.as_ref().map(|rows| self.index_state(rows));
-        // Those that list their candidates are compared by the weights that are served, the others by those of the rows.
+        // Those that list their candidates are compared by the weights that are served, others by those of the rows.
         let of =
             |listed: bool| queries.iter().copied().flatten().filter(move |item| is_listed(item) == listed);
         let (listed, others): (Vec<_>, Vec<_>) = (of(true).collect(), of(false).collect());
