@@ -159,7 +159,7 @@ fn kills_while_snapshots_cuts_checkpoints_and_starts_go_on_lose_nothing() {
 #[test]
 fn kills_lose_nothing_with_wide_rows_and_small_budgets() {
     let settings = &["memory.rows_bytes_max=4000000", "memory.graph_bytes_max=1048576", "graph.shards=16"];
-    // With 200 kills the bounds are a tenth of graph and rows at most.
+    // With 200 kills the bounds are about a tenth of the graph, and less of the rows.
     let run = Run { kills: kills(), pushes: 5 + kills() / 20, features: 172, deletes: false, settings };
     let end = kills_lose_nothing(&run) as f64;
     let (rows, graph) = (4_000_000.0 / (end * 172.0 * 4.0), f64::from(1 << 20) / (end * 2.0 * 12.0));
