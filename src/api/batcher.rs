@@ -23,7 +23,7 @@ use super::envelope::{Permit, within};
 use super::error::ApiError;
 use crate::event::EventTime;
 use crate::serving::{
-    EmbeddingResponse, IndexState, QueryError, ScoreResponse, SimilarResponse, TopResponse, UnknownKeys,
+    EmbeddingResponse, QueryError, ScoreResponse, SimilarResponse, TopResponse, UnknownKeys,
 };
 
 /// Most items in a batch of several queries, and in a piece of a large one.
@@ -53,30 +53,15 @@ impl Response for ScoreResponse {
 impl Response for TopResponse {
     fn append(&mut self, rest: Self) {
         self.results.extend(rest.results);
-        self.index = older(self.index, rest.index);
-        self.scanned = self.scanned.max(rest.scanned);
-        self.exact &= rest.exact;
+        self.coverage = self.coverage.and(rest.coverage);
     }
 }
 
 impl Response for SimilarResponse {
     fn append(&mut self, rest: Self) {
         self.results.extend(rest.results);
-        self.index = older(self.index, rest.index);
-        self.scanned = self.scanned.max(rest.scanned);
-        self.exact &= rest.exact;
+        self.coverage = self.coverage.and(rest.coverage);
     }
-}
-
-/// What holds of the rows of both parts of a response.
-fn older(one: Option<IndexState>, other: Option<IndexState>) -> Option<IndexState> {
-    let (one, other) = (one?, other?);
-    Some(IndexState {
-        model_version: one.model_version.min(other.model_version),
-        complete_to: one.complete_to.min(other.complete_to),
-        pending_nodes: one.pending_nodes.max(other.pending_nodes),
-        oldest_row_seconds: one.oldest_row_seconds.max(other.oldest_row_seconds),
-    })
 }
 
 /// How queries are computed.

@@ -152,7 +152,7 @@ pub(super) async fn top_links(
     let room = settle(&app, &client, room, found * RESULT_BYTES + names + chosen.bytes());
     let unknown_candidates = chosen.unknown(&app);
     let made = move || {
-        let TopResponse { at, results, source, freshness, index, scanned, exact } = response;
+        let TopResponse { at, results, source, freshness, coverage } = response;
         let as_sent = items.into_iter().zip(forms).map(|(item, form)| Key { node: item.key, form });
         let link =
             |FoundNode { key, score, cold }: FoundNode| TopLink { dst: chosen.written(key), score, cold };
@@ -168,7 +168,7 @@ pub(super) async fn top_links(
             unknown_candidates,
             source: source.into(),
             freshness: freshness.into(),
-            index: IndexFacts::new(index, freshness, (scanned, exact)),
+            index: IndexFacts::new(coverage, freshness),
         }
     };
     Writing::new(&app, accepts).json(permit, room, made).await
@@ -227,7 +227,7 @@ pub(super) async fn similar_nodes(
     let room = settle(&app, &client, room, bytes + items.len() * RESULT_BYTES + chosen.bytes());
     let unknown_candidates = chosen.unknown(&app);
     let made = move || {
-        let SimilarResponse { at, results, source, freshness, index, scanned, exact } = response;
+        let SimilarResponse { at, results, source, freshness, coverage } = response;
         let as_sent = items.into_iter().zip(forms).map(|(item, form)| match item.to {
             SimilarTo::Node(node) => Some(Key { node, form }),
             SimilarTo::Vector(_) => None,
@@ -239,7 +239,7 @@ pub(super) async fn similar_nodes(
             unknown_candidates,
             source: source.into(),
             freshness: freshness.into(),
-            index: IndexFacts::new(index, freshness, (scanned, exact)),
+            index: IndexFacts::new(coverage, freshness),
         }
     };
     Writing::new(&app, accepts).json(permit, room, made).await

@@ -129,13 +129,10 @@ pub struct IndexFacts {
 }
 
 impl IndexFacts {
-    /// Those of a response that was computed with rows in `state`, or without.
-    pub(super) fn new(
-        state: Option<serving::IndexState>,
-        freshness: serving::Freshness,
-        (scanned, exact): (usize, bool),
-    ) -> Self {
-        let state = state.unwrap_or(serving::IndexState {
+    /// Those of a response whose candidates were found so.
+    pub(super) fn new(coverage: serving::Coverage, freshness: serving::Freshness) -> Self {
+        let serving::Coverage { index, scanned, exact } = coverage;
+        let state = index.unwrap_or(serving::IndexState {
             model_version: freshness.model_version,
             complete_to: freshness.applied_position,
             pending_nodes: 0,

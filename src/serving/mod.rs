@@ -22,9 +22,9 @@ mod walks;
 
 pub use engine::{Moment, QueryEngine};
 pub use index::{
-    Candidates, Condition, FoundNode, IndexLoop, IndexOptions, IndexReport, IndexState, LiveIndex, Metric,
-    Order, SimilarItem, SimilarRequest, SimilarResponse, SimilarResult, SimilarTo, TopRequest, TopResponse,
-    TopResult, TopSource,
+    Candidates, Condition, Coverage, FoundNode, IndexLoop, IndexOptions, IndexReport, IndexState, LiveIndex,
+    Metric, Order, SimilarItem, SimilarRequest, SimilarResponse, SimilarResult, SimilarTo, TopRequest,
+    TopResponse, TopResult, TopSource,
 };
 pub use pairs::PairStates;
 pub use progress::{Freshness, Progress};

@@ -209,7 +209,7 @@ fn serving_is_timed_beside_events_of_the_demo_and_of_a_file() {
 fn the_index_gives_every_node_a_row_and_answers_alone_and_in_batches() {
     let folder = tempfile::tempdir().unwrap();
     let args =
-        ["index", "--rows", "3000", "--dimension", "20", "--questions", "20", "--batch", "5", "--json", "-"];
+        ["index", "--rows", "3000", "--dimension", "20", "--queries", "20", "--batch", "5", "--json", "-"];
     let figures = figures(folder.path(), &args);
     assert_eq!((&figures["bench"], &figures["rows"]), (&"index".into(), &3_000.into()));
     assert!(figures["index_bytes"].as_u64().unwrap() >= 3_000 * 2 * 20 * 4, "{figures}");

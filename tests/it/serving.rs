@@ -150,7 +150,7 @@ fn the_top_of_every_model_is_the_best_of_all_its_scores() {
         let name = options.model.name();
         for (limit, exclude_met) in [(3, false), (3, true), (100, false)] {
             let response = top(limit, exclude_met).unwrap();
-            assert!(response.exact, "{name}");
+            assert!(response.coverage.exact, "{name}");
             for (src, found) in (0..SOURCES).zip(&response.results) {
                 let met =
                     |dst: u32| stream.src.iter().zip(&stream.dst).any(|(s, d)| (s.0, d.0) == (src, dst));
@@ -177,10 +177,10 @@ fn the_top_of_every_model_is_the_best_of_all_its_scores() {
         // A later row of one node makes it pending, until the index has taken it in.
         engine.states.publish(NodeId(SOURCES), &vec![0.25; engine.states.dimension()], EventTime(1));
         let late = top(3, false).unwrap();
-        assert_eq!(late.index.unwrap().pending_nodes, 1, "{name}");
-        assert!(!late.exact, "{name}");
+        assert_eq!(late.coverage.index.unwrap().pending_nodes, 1, "{name}");
+        assert!(!late.coverage.exact, "{name}");
         settle(&engine);
-        assert!(top(3, false).unwrap().exact, "{name}");
+        assert!(top(3, false).unwrap().coverage.exact, "{name}");
     }
 }
 

@@ -1,11 +1,11 @@
 //! `evergraph bench index`: the live index alone, over a generated graph and random node states.
 //!
 //! ```text
-//! fill      every row is computed, on one thread                            -> rows per second
-//! single    one source per question, one question at a time                 -> latencies
-//! batched   several sources per question, a question per thread             -> sources per second
+//! fill      every row is computed, on one thread                  -> rows per second
+//! single    one source per query, one query at a time       -> latencies
+//! batched   several sources per query, a query per thread   -> sources per second
 //! ```
-//! A question is what a request does without HTTP: the source is embedded, all rows are scanned, and what was found is
+//! A query is what a request does without HTTP: the source is embedded, all rows are scanned, and what was found is
 //! embedded and scored anew. Bytes scanned per second stand beside what the same number of threads reads of plain
 //! memory in the same run.
 
@@ -50,10 +50,10 @@ pub(super) struct IndexArgs {
     /// Results for each source
     #[arg(long, value_name = "K", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1000))]
     limit: u32,
-    /// Questions of each part
+    /// Queries of each part
     #[arg(long, value_name = "N", default_value_t = 300, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
-    questions: u32,
-    /// Sources of a batched question
+    queries: u32,
+    /// Sources of a batched query
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=256))]
     batch: u32,
     /// Threads of the batched part; all cores if not given
@@ -78,7 +78,7 @@ struct Figures {
     similar_nodes: Part,
 }
 
-/// The figures of one kind of question.
+/// The figures of one kind of query.
 #[derive(Serialize)]
 struct Part {
     single_p50_seconds: f64,
@@ -86,7 +86,7 @@ struct Part {
     /// Bytes of the rows over the median, as a share of what one thread reads.
     single_ratio_to_read: f64,
     batched_per_second: f64,
-    /// Bytes of the rows for each question of a batch, as a share of what all threads read: a batch reads rows once for
+    /// Bytes of the rows for each query of a batch, as a share of what all threads read: a batch reads rows once for
     /// all its sources, so it is bound by arithmetic.
     batched_ratio_to_read: f64,
 }
@@ -196,7 +196,7 @@ fn key(args: &IndexArgs, i: u32) -> NodeKey {
     NodeKey::Int(i64::from(rng::below([u64::from(i), 3, 0, 3], args.rows)))
 }
 
-/// Measures one kind of question, which is asked about nodes from a number on and so many.
+/// Measures one kind of query, which is asked about nodes from a number on and so many.
 fn part(
     args: &IndexArgs,
     threads: usize,
@@ -205,14 +205,14 @@ fn part(
 ) -> anyhow::Result<Part> {
     let row_bytes = f64::from(args.rows) * f64::from(args.dimension) * 4.0;
     ask(0, 1)?;
-    let mut single = Vec::with_capacity(args.questions as usize);
-    for question in 0..args.questions {
-        let (took, found) = seconds(|| ask(question, 1));
+    let mut single = Vec::with_capacity(args.queries as usize);
+    for query in 0..args.queries {
+        let (took, found) = seconds(|| ask(query, 1));
         ensure!(found? > 0, "nothing was found");
         single.push(took);
     }
     single.sort_by(f64::total_cmp);
-    let each = args.questions.div_ceil(args.batch * u32::try_from(threads)?).max(1);
+    let each = args.queries.div_ceil(args.batch * u32::try_from(threads)?).max(1);
     let (took, done) = seconds(|| {
         std::thread::scope(|scope| {
             let turns = |thread: u32| {

@@ -103,6 +103,35 @@ pub struct IndexState {
     pub oldest_row_seconds: f64,
 }
 
+/// How the candidates of a response were found.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Coverage {
+    /// How far the rows are; `None` where none were needed.
+    pub index: Option<IndexState>,
+    /// Candidates of an item that were looked at, at most.
+    pub scanned: usize,
+    /// Whether comparing every candidate would have found the same.
+    pub exact: bool,
+}
+
+impl Coverage {
+    /// What holds of both parts of a response.
+    #[must_use]
+    pub fn and(self, rest: Self) -> Self {
+        let both = |one: IndexState, other: IndexState| IndexState {
+            model_version: one.model_version.min(other.model_version),
+            complete_to: one.complete_to.min(other.complete_to),
+            pending_nodes: one.pending_nodes.max(other.pending_nodes),
+            oldest_row_seconds: one.oldest_row_seconds.max(other.oldest_row_seconds),
+        };
+        Self {
+            index: self.index.zip(rest.index).map(|(one, other)| both(one, other)),
+            scanned: self.scanned.max(rest.scanned),
+            exact: self.exact && rest.exact,
+        }
+    }
+}
+
 /// An index from outside.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct IndexReport {

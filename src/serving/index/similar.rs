@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::super::engine::{Moment, distinct, embedding_of};
 use super::super::{Freshness, QueryEngine, QueryError, Source};
-use super::IndexState;
+use super::Coverage;
 use super::best::{Allowed, Best, better_first};
 use super::candidates::{AllowedBy, Candidates};
 use super::generation::Generation;
@@ -101,12 +101,8 @@ pub struct SimilarResponse {
     pub source: Source,
     /// How fresh they are.
     pub freshness: Freshness,
-    /// How far the rows are; `None` where none were needed.
-    pub index: Option<IndexState>,
-    /// Candidates that were looked at for each item, at most.
-    pub scanned: usize,
-    /// Whether comparing with every candidate would have found the same.
-    pub exact: bool,
+    /// How the candidates were found.
+    pub coverage: Coverage,
 }
 
 impl QueryEngine {
@@ -122,11 +118,7 @@ impl QueryEngine {
     ) -> Result<Vec<SimilarResponse>, QueryError> {
         let is_listed = |item: &SimilarItem| item.request.candidates.keys.is_some();
         let needs_rows = queries.iter().copied().flatten().any(|item| !is_listed(item));
-        let rows = match &moment.rows {
-            _ if !needs_rows => None,
-            Some(rows) => Some(rows.clone()),
-            None => Some(self.rows()?),
-        };
+        let rows = if needs_rows { Some(self.rows(moment)?) } else { None };
         let before = rows.as_ref().map(|rows| self.index_state(rows));
         // Those that list their candidates are compared by the weights that are served, others by those of the rows.
         let of =
@@ -153,9 +145,11 @@ impl QueryEngine {
                 results: query.iter().filter_map(next).collect(),
                 source,
                 freshness: Freshness { model_version, ..moment.freshness },
-                index: after.filter(|_| !listed),
-                scanned: query.iter().map(most).max().unwrap_or_default(),
-                exact: listed || settled,
+                coverage: Coverage {
+                    index: after.filter(|_| !listed),
+                    scanned: query.iter().map(most).max().unwrap_or_default(),
+                    exact: listed || settled,
+                },
             }
         };
         Ok(queries.iter().map(response).collect())

@@ -9,7 +9,7 @@ use super::candidates::AllowedBy;
 use super::generation::Generation;
 use super::table::{Measure, Scan};
 use super::top_response::{FoundNode, Order, TopResponse, TopResult, TopSource};
-use super::{Condition, IndexState, LiveIndex};
+use super::{Condition, Coverage, IndexState, LiveIndex};
 use crate::event::NodeId;
 use crate::model::GatherError;
 
@@ -59,7 +59,7 @@ impl QueryEngine {
         moment: &Moment,
     ) -> Result<Vec<TopResponse>, QueryError> {
         let items: Vec<&TopSource> = queries.iter().copied().flatten().collect();
-        let rows = if items.iter().all(|item| item.is_listed()) { None } else { Some(self.rows()?) };
+        let rows = if items.iter().all(|item| item.is_listed()) { None } else { Some(self.rows(moment)?) };
         let state = || rows.as_ref().map(|rows| self.index_state(rows));
         let before = state();
         let mut ranked = self.ranked(&items, rows.as_deref(), moment)?.into_iter();
@@ -83,22 +83,24 @@ impl QueryEngine {
                 at: moment.at,
                 source: moment.scores,
                 freshness,
-                index: after.filter(|_| !is_listed),
-                scanned: part.iter().map(|(_, scanned, _)| *scanned).max().unwrap_or_default(),
-                exact: complete && (is_listed || rows_are_exact),
+                coverage: Coverage {
+                    index: after.filter(|_| !is_listed),
+                    scanned: part.iter().map(|(_, scanned, _)| *scanned).max().unwrap_or_default(),
+                    exact: complete && (is_listed || rows_are_exact),
+                },
                 results: part.into_iter().map(|(result, ..)| result).collect(),
             }
         };
         Ok(queries.iter().map(response).collect())
     }
 
-    /// The rows.
+    /// The rows at a moment.
     ///
     /// # Errors
-    /// There is no index, or it has none.
-    pub(super) fn rows(&self) -> Result<Arc<Generation>, QueryError> {
+    /// There is no index, or it had none.
+    pub(super) fn rows(&self, moment: &Moment) -> Result<Arc<Generation>, QueryError> {
         let index = self.index.as_ref().ok_or(QueryError::NoIndex)?;
-        index.generation().ok_or_else(|| match index.condition() {
+        moment.rows.clone().ok_or_else(|| match index.condition() {
             Condition::Full { needed } => {
                 QueryError::IndexFull { needed, bytes_max: index.options().bytes_max }
             }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::super::{Freshness, Source};
-use super::IndexState;
+use super::Coverage;
 use super::candidates::Candidates;
 use super::top::shortlist_length;
 use crate::event::{EventTime, NodeKey};
@@ -78,12 +78,8 @@ pub struct TopResponse {
     pub source: Source,
     /// How fresh the scores are.
     pub freshness: Freshness,
-    /// How far the rows are; `None` where none were needed.
-    pub index: Option<IndexState>,
-    /// Candidates of a source that were looked at, at most.
-    pub scanned: usize,
-    /// Whether scoring every candidate would have found the same.
-    pub exact: bool,
+    /// How the candidates were found.
+    pub coverage: Coverage,
 }
 
 impl TopSource {
