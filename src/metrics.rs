@@ -192,12 +192,11 @@ group! {
     /// Quality, measured on events before the model is trained on them.
     EvalMetrics, EVAL;
     average_precision: Gauge = "eval_average_precision"
-        "Prequential average precision of the model over the last evaluated batches.";
-    auc: Gauge = "eval_auc" "Prequential area under the ROC curve over the last evaluated batches.";
-    mrr: Gauge = "eval_mrr"
-        "Prequential mean reciprocal rank of the true destination over the last evaluated batches.";
+        "Prequential average precision of the model over a sliding window.";
+    auc: Gauge = "eval_auc" "Prequential area under the ROC curve over a sliding window.";
+    mrr: Gauge = "eval_mrr" "Prequential mean reciprocal rank of the true destination over a sliding window.";
     baseline_average_precision: GaugeVec ["baseline"] = "eval_baseline_average_precision"
-        "Average precision of a baseline on the same batches; baseline is edgebank.";
+        "Average precision of a baseline on the same window; baseline is edgebank.";
 }
 
 group! {

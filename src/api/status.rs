@@ -220,7 +220,7 @@ pub struct LearnerDocument {
     /// Loss of the latest step; null before the first.
     #[schema(required = true)]
     pub loss: Option<f32>,
-    /// Average precision over the last `learner.quality_window_batches` evaluated batches; null before the first.
+    /// Average precision over the last `learner.quality_window_batches` batches; null before the first.
     #[schema(required = true)]
     pub average_precision: Option<f64>,
     /// Area under the ROC curve over the window.

@@ -322,8 +322,6 @@ fn open_learner(
         share_min: learner.share_min,
         began_unix_ms,
         quality_window_batches: learner.quality_window_batches,
-        // Of all: a window of sampled batches reaches back to when nothing was learned yet.
-        evaluate_every: 1,
         rank_queries: learner.rank_queries_per_batch,
         rank_candidates: learner.rank_candidates,
         pairs_max: learner.pairs_max,

@@ -226,12 +226,6 @@ impl Gate {
         }
     }
 
-    /// Whether a batch is evaluated before which a trainer has taken so many `steps`.
-    #[must_use]
-    pub fn judges(&self, steps: u64) -> bool {
-        steps.is_multiple_of(self.options.every_batches.max(1))
-    }
-
     /// How well the published version and the anchor predict a batch that is prepared for the trainer's next step;
     /// `None` if it is not evaluated.
     ///
@@ -245,7 +239,7 @@ impl Gate {
         trainer: &Trainer,
         batch: &PreparedBatch,
     ) -> Result<Option<[Option<Predicted>; 2]>, TrainError> {
-        if !self.judges(trainer.steps()) {
+        if !trainer.steps().is_multiple_of(self.options.every_batches.max(1)) {
             return Ok(None);
         }
         let mut found = [None; 2];

@@ -61,8 +61,7 @@ impl Learner {
         average_precision(&scores.0, &scores.1)
     }
 
-    /// Adds what a step showed to the window, the metrics and the status. A batch without a `baseline` was not
-    /// evaluated: the scores of its report may be with dropout.
+    /// Adds what a step showed to the window, the metrics and the status.
     pub(super) fn measure(
         &mut self,
         batch: &LearnBatch,

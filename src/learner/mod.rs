@@ -303,17 +303,17 @@ impl Learner {
             let mode = self.decide(batch, behind);
             let negatives = self.negatives(batch);
             self.prepare(batch, &negatives, mode)?;
-            let evaluated = self.evaluates(batch, mode);
-            let rank = if evaluated { self.mean_reciprocal_rank(batch)? } else { None };
-            let baseline = self.baseline(batch, evaluated.then_some(&negatives[..]));
+            let is_scored = mode != StepMode::StateOnly;
+            let rank = if is_scored { self.mean_reciprocal_rank(batch)? } else { None };
+            let baseline = self.baseline(batch, is_scored.then_some(&negatives[..]));
             // The next batch draws from these, possibly during this batch's step.
             self.observe_destinations(batch);
-            let taken = match self.step(batch.first, behind, evaluated) {
+            let taken = match self.step(batch.first, behind) {
                 // It was scored before the step, so only the step is retried.
                 Err(LearnerError::Train(error @ TrainError::Gpu(_))) => {
                     self.leave_gpu(error)?;
                     self.prepare(batch, &negatives, mode)?;
-                    self.step(batch.first, behind, evaluated)?
+                    self.step(batch.first, behind)?
                 }
                 done => done?,
             };

@@ -31,12 +31,9 @@ pub struct LearnerOptions {
     pub share_min: f64,
     /// When the learning began, with nothing learned, Unix milliseconds: what was produced earlier is history.
     pub began_unix_ms: i64,
-    /// Evaluated batches over which quality is averaged.
+    /// Batches over which quality is averaged.
     pub quality_window_batches: usize,
-    /// Quality is measured on one of so many full batches that are trained on, on all that the gate judges and on all
-    /// that are not full or not trained on.
-    pub evaluate_every: u64,
-    /// Positives of an evaluated batch that are ranked against candidates.
+    /// Positives of a batch that are ranked against candidates.
     pub rank_queries: usize,
     /// Candidates per ranked positive.
     pub rank_candidates: usize,

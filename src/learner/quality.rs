@@ -1,4 +1,4 @@
-//! Quality over the last evaluated batches, measured before the model learned from them, beside EdgeBank.
+//! Quality over the last batches, measured before the model learned from them, beside EdgeBank.
 
 use std::collections::VecDeque;
 

@@ -53,20 +53,6 @@ impl Learner {
         *decided.get_or_insert_with(|| mode(options, pace, batch, lag()))
     }
 
-    /// Whether quality is measured on a batch. Scores that the step does not need cost about a third of one, so of full
-    /// batches that are trained on it is every so many, those that the gate judges among them. Behind one that is not
-    /// full nothing waits.
-    pub(super) fn evaluates(&self, batch: &LearnBatch, mode: StepMode) -> bool {
-        let steps = self.trainer.steps();
-        let is_due = steps.is_multiple_of(self.options.evaluate_every.max(1))
-            || self.gate.as_ref().is_some_and(|gate| gate.judges(steps));
-        match mode {
-            StepMode::StateOnly => false,
-            StepMode::Score => true,
-            StepMode::Train => is_due || batch.edges.len() < self.options.batch_events,
-        }
-    }
-
     /// One random destination per edge.
     pub(super) fn negatives(&self, batch: &LearnBatch) -> Vec<NodeId> {
         negatives(&self.options, &self.pool, batch)
@@ -107,14 +93,9 @@ impl Learner {
         preparer.gather(&world, &mut self.prepared)
     }
 
-    /// The step of the prepared batch, which begins at `first`, with the scores of readers if it is `evaluated`. If
-    /// `behind` more records fill a batch, that one is sampled beside the step.
-    pub(super) fn step(
-        &mut self,
-        first: EdgeId,
-        behind: u64,
-        evaluated: bool,
-    ) -> Result<Taken, LearnerError> {
+    /// The step of the prepared batch, which begins at `first`. If `behind` more records fill a batch, that one is
+    /// sampled beside the step.
+    pub(super) fn step(&mut self, first: EdgeId, behind: u64) -> Result<Taken, LearnerError> {
         let Self {
             trainer,
             shared,
@@ -132,8 +113,7 @@ impl Learner {
         } = self;
         let sampler = sampler.as_ref();
         let preparer = trainer.preparer().publishing();
-        let gate = gate.as_ref().filter(|_| evaluated);
-        let mut step = || take_step(trainer, (gate, evaluated), &shared.metrics, prepared, first);
+        let mut step = || take_step(trainer, gate.as_ref(), &shared.metrics, prepared, first);
         let known = behind >= options.batch_events as u64 && !ahead.filled;
         let Some(helper) = helper.as_ref().filter(|_| known) else { return Ok(step()?) };
         let (engine, progress) = (&shared.engine, &shared.progress);
@@ -204,11 +184,10 @@ fn sample(
     preparer.sample(world, &positives, &negatives, mode, into)
 }
 
-/// The trainer's step; one whose numbers are not finite becomes a state-only update. The scores of an `evaluated` batch
-/// are those of readers.
+/// The trainer's step, with the scores of readers; one whose numbers are not finite becomes a state-only update.
 fn take_step(
     trainer: &mut Trainer,
-    (gate, evaluated): (Option<&Gate>, bool),
+    gate: Option<&Gate>,
     metrics: &Metrics,
     batch: &PreparedBatch,
     first: EdgeId,
@@ -220,8 +199,7 @@ fn take_step(
         None => None,
     };
     let gate_seconds = clock.elapsed().as_secs_f64();
-    let stepped = if evaluated { trainer.test_and_step(batch) } else { trainer.step_prepared(batch) };
-    match stepped {
+    match trainer.test_and_step(batch) {
         Err(error @ TrainError::NonFinite { .. }) => {
             metrics.train.nonfinite.inc();
             tracing::warn!(%error, position = first.0, "a gradient step was skipped");

@@ -115,7 +115,6 @@ impl Rig {
             share_min: 0.0,
             began_unix_ms: STARTED,
             quality_window_batches: 100,
-            evaluate_every: 1,
             rank_queries: 2,
             rank_candidates: 5,
             pairs_max: 0,
@@ -652,33 +651,21 @@ fn quality_is_measured_without_dropout() {
     let negatives = Negatives { src: &batch.src, dst: &against };
     let expected = learner.trainer.score_pairs(&world, &positives, &negatives).unwrap();
     learner.prepare(&batch, &against, StepMode::Train).unwrap();
-    let taken = learner.step(batch.first, 0, true).unwrap();
+    let taken = learner.step(batch.first, 0).unwrap();
     assert_eq!(taken.mode, StepMode::Train);
     assert_eq!((taken.report.positive, taken.report.negative), expected);
 }
 
 #[test]
-fn quality_is_that_of_batches_that_are_due_and_of_all_that_are_not_full() {
+fn quality_is_that_of_every_batch() {
     let mut rig = Rig::new();
-    let mut learner = rig.learner(LearnerOptions { evaluate_every: 4, ..rig.options() });
-    let mut moved = Vec::new();
-    for (batch, count) in [10, 10, 10, 10, 10, 10, 3, 10].into_iter().enumerate() {
+    let mut learner = rig.learner(rig.options());
+    for (batch, count) in [10, 10, 3, 10].into_iter().enumerate() {
         let before = learner.quality.mean();
         rig.append_edges(count, 100 * batch as i64);
         learner.drain();
-        moved.push(learner.quality.mean() != before);
+        assert!(learner.quality.mean() != before, "{batch}");
     }
-    assert_eq!(moved, [true, false, false, false, true, false, true, false]);
-    let mut batch = LearnBatch::default();
-    rig.append_edges(10, 2_000);
-    learner.feed.fill(&mut batch, 10, IDLE, Duration::ZERO).unwrap();
-    assert!(learner.trainer.steps() == 8 && learner.evaluates(&batch, StepMode::Train));
-    assert!(!learner.evaluates(&batch, StepMode::StateOnly));
-    // The gate's batches are evaluated, whatever else is.
-    learner.options.evaluate_every = 1_000;
-    assert!(!learner.evaluates(&batch, StepMode::Train) && learner.evaluates(&batch, StepMode::Score));
-    learner.gate = Some(Gate::new(GateOptions { every_batches: 2, ..gate::options() }));
-    assert!(learner.evaluates(&batch, StepMode::Train));
 }
 
 #[test]

@@ -318,7 +318,6 @@ impl Rig {
             lag_target: Duration::ZERO,
             share_min: 0.0,
             began_unix_ms: 2,
-            evaluate_every: 1,
             quality_window_batches: 10,
             rank_queries: 2,
             rank_candidates: 5,
