@@ -1,7 +1,7 @@
 //! `evergraph bench index`: the live index alone, over a generated graph and random node states.
 //!
 //! ```text
-//! fill      every row is computed, on one thread                  -> rows per second
+//! fill      every row is computed, on one thread            -> rows per second
 //! single    one source per query, one query at a time       -> latencies
 //! batched   several sources per query, a query per thread   -> sources per second
 //! ```

@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scan_finds_what_scoring_row_by_row_finds_for_any_number_of_questions() {
+    fn a_scan_finds_what_scoring_row_by_row_finds_for_any_number_of_queries() {
         let (table, nodes) = table();
         let weights = Arc::new(values(77, HIDDEN));
         let dot = |a: &[f32], b: &[f32]| -> f64 {
