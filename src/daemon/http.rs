@@ -22,6 +22,7 @@ use super::tiers::Budgets;
 use super::{Parts, StatusSource, unix_ms};
 use crate::api::{self, ApiLimits, ApiState, Bulk, Health, Info, Keys, OPERATIONS_MAX, Routes, State, Tls};
 use crate::config::Config;
+use crate::device::wake_promptly;
 use crate::metrics::Metrics;
 
 /// How long open connections may take to end.
@@ -259,6 +260,7 @@ impl Server {
 fn runtime(name: &'static str, threads: usize, blocking_threads: usize) -> Result<Runtime> {
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     builder.worker_threads(threads).max_blocking_threads(blocking_threads).thread_name(name).enable_all();
+    builder.on_thread_start(wake_promptly);
     builder.build().context("cannot start the HTTP threads")
 }
 

@@ -28,7 +28,7 @@ use cuda::{Cuda, CudaError, CudaOptions, CudaWork};
 pub use buffer::{DeviceBuffer, size_class};
 pub use pages::keep_pages_small;
 pub use prefetch::{prefetch, prefetch_near};
-pub use priority::stand_back;
+pub use priority::{stand_back, wake_promptly};
 pub use probe::{CudaDevice, CudaFound, Probe, probe};
 pub use spec::DeviceSpec;
 

@@ -26,7 +26,7 @@ use super::folder::Folder;
 use super::{daemon_config, deliver, percentile};
 use crate::cli::output;
 use crate::daemon::{Daemon, GeneratedOptions, StatusDocument, log_level};
-use crate::device::rng;
+use crate::device::{rng, wake_promptly};
 use crate::ingest::csv::CsvReader;
 use crate::ingest::generated::{FEATURE_DIMENSION, GeneratedWorld};
 use crate::ingest::produce::{
@@ -250,6 +250,8 @@ impl Clients {
 
     /// The latencies of one connection's successful requests in seconds, and the number of failures.
     fn connection(&self, begun: Instant, number: u32, nodes: usize, pace: Option<f64>) -> (Vec<f64>, u64) {
+        // A client is on another machine: its waiting for a core here would count as the daemon's latency.
+        wake_promptly();
         let agent: ureq::Agent = ureq::Agent::config_builder()
             .http_status_as_error(false)
             .timeout_global(Some(PATIENCE))
