@@ -1,10 +1,11 @@
 """Trains evergraph's models and their peers in turn, and writes docs/benchmarks/learn.json and what report.py makes of
-it; a trial is written to .cache/learn/trial.
+it; a trial is written to .cache/learn/trial. It starts only on a machine that is idle.
 
 In each round everybody trains on the same events, evergraph's models each followed by its peer, in the next round the
 other way around, so that a slow minute of the machine meets all. A figure is the median of the rounds. A peer is a
 process that learns on from round to round and is stopped between; after an epoch it scores validation and test. What
-accuracy evergraph's models have after as many epochs is measured by `evergraph eval`. Needs the standard library.
+accuracy evergraph's models have after as many epochs is measured by `evergraph eval`. PyG's TGN trains with one thread
+as well, in a process of its own, and the faster of both counts. Needs the standard library.
 """
 
 import argparse
@@ -12,6 +13,7 @@ import datetime
 import json
 import os
 import sys
+import time
 from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
@@ -35,6 +37,7 @@ PAIRS = {
     "graphmixer-200": {"model": "graphmixer", "batch": 200, "peer": "torch_graphmixer", "warm": 0, "turns": 3},
 }
 ROUNDS = 3
+LOAD_MAX, PATIENCE_SECONDS = 1, 600
 
 
 def main():
@@ -45,7 +48,7 @@ def main():
     target = CACHE / "trial" if trial else ROOT / "docs" / "benchmarks"
     for folder in (target, CACHE):
         folder.mkdir(parents=True, exist_ok=True)
-    load = os.getloadavg()[0]
+    load = idle_load()
     run([PYTHON, "-B", HERE / "stream.py", arguments.data, arguments.events, CACHE / "train.csv"])
     with ExitStack() as stack:
         pairs = [Pair(name, arguments, stack) for name in arguments.pair or PAIRS]
@@ -70,6 +73,16 @@ def main():
     log(f"wrote {target.relative_to(ROOT)}/learn.json and learn.md")
 
 
+def idle_load():
+    """The load average, once it is low enough; installing and building before has raised it."""
+    for _ in range(PATIENCE_SECONDS // 10):
+        load = os.getloadavg()[0]
+        if load <= LOAD_MAX:
+            return load
+        time.sleep(10)
+    sys.exit(f"learn: the load average stays above {LOAD_MAX}: {load:.2f}. Measure on a machine that does nothing else.")
+
+
 def parse():
     parser = argparse.ArgumentParser(description="Trains evergraph's models and their peers in turn.")
     parser.add_argument("--data", type=Path, required=True, help="folder of the event files")
@@ -85,11 +98,15 @@ class Pair:
 
     def __init__(self, name, arguments, stack):
         self.name, self.arguments, self.settings = name, arguments, PAIRS[name]
-        self.peer = stack.enter_context(start(self.settings, arguments))
+        self.peer = stack.enter_context(start(self.settings, arguments, arguments.threads))
+        self.alone = None
+        if self.settings["peer"] == "pyg_tgn" and arguments.threads > 1:
+            self.alone = stack.enter_context(start(self.settings, arguments, 1))
         self.facts = self.peer.request("facts")
-        self.ours, self.theirs, self.scored, self.trained = [], [], [], 0
+        self.ours, self.theirs, self.theirs_alone, self.scored, self.trained = [], [], [], [], 0
         for _ in range(self.settings["warm"]):
             self.learn()
+            self.learn_alone()
 
     def learn(self):
         """A turn of the peer; after an epoch its accuracy counts, even where its time does not."""
@@ -99,12 +116,20 @@ class Pair:
             self.scored.append(self.peer.request("test"))
         return figures
 
+    def learn_alone(self):
+        """A turn of the peer with one thread."""
+        return [self.alone.request("train")] if self.alone else []
+
     def round(self, ours_first):
-        turns = [lambda: self.ours.append(self.train()), lambda: self.theirs.append(self.learn())]
+        turns = [
+            lambda: self.ours.append(self.train()),
+            lambda: self.theirs.append(self.learn()),
+            lambda: self.theirs_alone.extend(self.learn_alone()),
+        ]
         for turn in turns if ours_first else turns[::-1]:
             turn()
-        ours, theirs = (speed(side[-1]) for side in (self.ours, self.theirs))
-        log(f"{self.name}: {ours:,.0f} events/s beside {theirs:,.0f}")
+        ours, *theirs = (speed(side[-1]) for side in (self.ours, self.theirs, self.theirs_alone) if side)
+        log(f"{self.name}: {ours:,.0f} events/s beside " + " and ".join(f"{rate:,.0f}" for rate in theirs))
 
     def train(self):
         """The epochs of ours, of which the last counts."""
@@ -144,8 +169,16 @@ class Pair:
             "warm": self.settings["warm"],
             "turns": self.settings["turns"],
             "ours": rates(self.ours) | {"parameters": self.parameters} | ours,
-            "theirs": rates(self.theirs) | theirs,
+            "theirs": self.fastest() | theirs,
         }
+
+    def fastest(self):
+        """Rates of the peer with as many threads as it is fastest with, and the other rate beside."""
+        sides = [(self.arguments.threads, self.theirs), (1, self.theirs_alone)]
+        sides = [rates(rounds) | {"threads": threads} for threads, rounds in sides if rounds]
+        sides.sort(key=lambda side: -side["events_per_second"])
+        others = {str(side["threads"]): side["events_per_second"] for side in sides[1:]}
+        return sides[0] | {"events_per_second_with_other_threads": others}
 
     def evaluate(self):
         """The accuracy of ours, with the peer's split, negatives and number of epochs."""
@@ -171,13 +204,13 @@ class Pair:
         return {name: value for name, value in self.facts.items() if name == "nodes" or name.endswith("_events")}
 
 
-def start(settings, arguments):
+def start(settings, arguments, threads):
     """The process of a peer."""
     command = [PYTHON, "-B", "-W", "ignore", HERE / f"peer_{settings['peer']}.py", "--data", arguments.data]
-    command += ["--events", arguments.events, "--batch", settings["batch"], "--threads", arguments.threads]
+    command += ["--events", arguments.events, "--batch", settings["batch"], "--threads", threads]
     command += ["--learning-rate", LEARNING_RATE, "--seed", SEED, "--turns", settings["turns"]]
-    log = CACHE / f"{settings['peer']}-{settings['batch']}.log"
-    return PeerProcess(settings["peer"], command, arguments.threads, log)
+    log = CACHE / f"{settings['peer']}-{settings['batch']}-{threads}.log"
+    return PeerProcess(settings["peer"], command, threads, log)
 
 
 def rates(rounds):

@@ -74,7 +74,7 @@ The median round. Evergraph samples and gathers in parallel with a step; the tim
 ## What differs
 
 - **Threads.** Evergraph samples and gathers the next batches on one thread more, beside those that compute a step; how long
-  that takes is in the columns above.
+  that takes is in the columns above. {peer_threads}
 - **PyG's TGN** is made of its `TGNMemory`, `IdentityMessage`, `LastAggregator`, `LastNeighborLoader` and
   `TransformerConv` as its TGN example has them: memory, time encoding and embedding of {width}, 10 neighbors, two
   heads, dropout 0.1. Its attention adds the projected row of the node and ends there; Evergraph's goes on with an
@@ -113,12 +113,30 @@ def page(document):
         train=stream["train_events"],
         val=stream["val_events"],
         test=stream["test_events"],
+        peer_threads=peer_threads(rows),
         rounds=document["rounds"],
         parts=parts(rows),
         warm=warm(rows),
         epochs="; ".join(f"{title(row)} in batches of {row['batch']}: {row['epochs']}" for row in rows),
         width=document["width"],
     )
+
+
+def peer_threads(rows):
+    """Which number of threads a peer was fastest with, where several were tried."""
+    sentences = []
+    for row in rows:
+        theirs = row["theirs"]
+        for other, rate in theirs["events_per_second_with_other_threads"].items():
+            sentences.append(
+                f"{PEERS[row['peer']]} in batches of {row['batch']} is fastest, and counts, with "
+                f"{plural(theirs['threads'])}; with {other}: {digits(rate)} events/s."
+            )
+    return "\n  ".join(sentences)
+
+
+def plural(threads):
+    return f"{threads} thread" + "s" * (threads != 1)
 
 
 def title(row):
