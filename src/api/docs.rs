@@ -11,7 +11,7 @@ use utoipa::{Modify, OpenApi};
 use utoipa_swagger_ui::{Config, SwaggerUi};
 
 use super::error::Problem;
-use super::{ApiLimits, admin, index, operate, ops, push, query, seek, settings};
+use super::{ApiLimits, admin, index, neighbors, operate, ops, push, query, seek, settings};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -30,6 +30,7 @@ use super::{ApiLimits, admin, index, operate, ops, push, query, seek, settings};
         query::embeddings,
         query::link_scores,
         query::node,
+        neighbors::neighbors,
         index::top_links,
         index::similar_nodes,
         push::events,
@@ -61,12 +62,13 @@ use super::{ApiLimits, admin, index, operate, ops, push, query, seek, settings};
 struct Document;
 
 /// Routes that need a key where the daemon has keys.
-pub(super) const GUARDED: [&str; 18] = [
+pub(super) const GUARDED: [&str; 19] = [
     "/v1/embeddings",
     "/v1/links/score",
     "/v1/links/top",
     "/v1/nodes/similar",
     "/v1/nodes/{key}",
+    "/v1/nodes/{key}/neighbors",
     "/v1/events",
     "/v1/status",
     "/v1/info",

@@ -31,6 +31,7 @@ mod info;
 mod items;
 mod key;
 mod keys;
+mod neighbors;
 mod operate;
 mod ops;
 mod paced;
@@ -297,6 +298,7 @@ impl Routes {
             .route("/v1/links/top", post(index::top_links))
             .route("/v1/nodes/similar", post(index::similar_nodes).get(query::node_named_similar))
             .route("/v1/nodes/{key}", get(query::node))
+            .route("/v1/nodes/{key}/neighbors", get(neighbors::neighbors))
             .route_layer(data_route(Role::Read, Room::Queries));
         let pushes = Router::new()
             .route("/v1/events", post(push::events))

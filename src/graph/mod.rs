@@ -10,7 +10,7 @@
 //! A store with a budget keeps entries beyond it on disk: `chunk` is the unit that moves, `spill` the file, `fault`
 //! handles reads of entries that are not in memory, `load` loads many chunks in advance for the writer and samplers,
 //! `evict` makes room. `compact` frees unused memory, `retain` releases old edges, `idle` notes nodes without any,
-//! `scrub` erases what was deleted; `meeting` finds the newest edge of a pair;
+//! `scrub` erases what was deleted; `meeting` finds the newest edge of a pair, `listing` a node's edges page by page;
 //! `saved` is the graph in a snapshot.
 //! `mirror` plans the layout in GPU memory, `gpu` is the graph there, and `shortened` notes
 //! deletions for them.
@@ -33,6 +33,7 @@ mod gpu;
 mod idle;
 mod key;
 mod list;
+mod listing;
 mod lists;
 mod load;
 mod meeting;
@@ -52,6 +53,7 @@ pub use account::{GraphBytes, GraphStats, GraphSummary};
 pub use candidates::{Candidates, Pick};
 pub use dictionary::{NODES_MAX, NodeDictionary};
 pub use gpu::{CudaGraph, CudaGraphError, CudaGraphOptions};
+pub use listing::{Direction, EdgeListing, EdgePage, EdgePlace, ListedEdge};
 pub use mirror::{GraphMirror, GraphPatch, MirrorError, MirrorOptions};
 pub use retain::{Keeping, Retention, RetentionBounds, RetentionClock};
 pub use spill::{SpillError, SpillStats};

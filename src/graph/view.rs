@@ -102,6 +102,11 @@ impl<'a> GraphView<'a> {
         self.rows_from
     }
 
+    /// The same view without the edges from `edge` on.
+    pub(super) fn below(self, edge: EdgeId) -> Self {
+        Self { bound: self.bound.min(edge), ..self }
+    }
+
     /// The view shows no edge before this time because of its age.
     #[must_use]
     pub fn since(&self) -> EventTime {

@@ -11,6 +11,7 @@
 mod baseline;
 mod engine;
 mod index;
+mod neighbors;
 mod pairs;
 mod progress;
 mod response;
@@ -26,6 +27,7 @@ pub use index::{
     Metric, Order, SimilarItem, SimilarRequest, SimilarResponse, SimilarResult, SimilarTo, TopRequest,
     TopResponse, TopResult, TopSource,
 };
+pub use neighbors::{NeighborsRequest, NeighborsResponse};
 pub use pairs::PairStates;
 pub use progress::{Freshness, Progress};
 pub use response::{

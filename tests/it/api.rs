@@ -8,10 +8,11 @@ use std::time::{Duration, Instant};
 
 use evergraph::api::{self, Health, State, StatusDocument};
 use evergraph::event::{EdgeId, IntakeError, IntakeResponse, Receipt, RejectedEvent, SubmitError};
+use evergraph::feature::FeatureStore;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use crate::live::{BLOCKING_THREADS, LATEST, Live, refused};
+use crate::live::{BLOCKING_THREADS, LATEST, Live, engine_without_model, refused};
 
 fn assert_fresh(response: &Value) {
     let freshness = &response["freshness"];
@@ -102,6 +103,48 @@ fn a_node_lists_its_newest_neighbors() {
     let details = &missing.json()["details"];
     assert_eq!(details["node"], "a/b c");
     assert_fresh(details);
+}
+
+fn edge(node: Value, direction: &str, time: i64, position: u64) -> Value {
+    json!({ "node": node, "direction": direction, "time": time, "position": position })
+}
+
+#[test]
+fn a_node_lists_its_edges_page_by_page() {
+    let live = Live::start();
+    let page = live.get("/v1/nodes/alice/neighbors?limit=1").json();
+    assert_fresh(&page);
+    assert_eq!(page["neighbors"], json!([edge(json!(7), "out", 20, 1)]));
+    let cursor = page["next"].as_str().unwrap();
+    let last = live.get(&format!("/v1/nodes/alice/neighbors?limit=1&cursor={cursor}")).json();
+    assert_eq!(last["neighbors"], json!([edge(json!("bob"), "out", 10, 0)]));
+    assert_eq!((&last["next"], &last["node"]), (&json!(null), &json!("alice")));
+
+    let listed =
+        |query: &str| live.get(&format!("/v1/nodes/bob/neighbors?{query}")).json()["neighbors"].take();
+    let (to_7, from_alice) = (edge(json!(7), "out", 30, 2), edge(json!("alice"), "in", 10, 0));
+    assert_eq!(listed(""), json!([to_7, from_alice]));
+    assert_eq!((listed("direction=out"), listed("direction=in")), (json!([to_7]), json!([from_alice])));
+    assert_eq!((listed("from=11"), listed("before=30")), (json!([to_7]), json!([from_alice])));
+    assert_eq!(listed("from=11&before=30"), json!([]));
+
+    let missing = live.get("/v1/nodes/nobody/neighbors");
+    assert_eq!((missing.status, missing.error_type().as_str()), (404, "unknown_node"));
+    let late = live.get("/v1/nodes/bob/neighbors?min_position=9&wait_ms=1");
+    assert_eq!((late.status, late.error_type().as_str()), (412, "not_yet_visible"));
+}
+
+#[test]
+fn a_listed_edge_has_its_features_until_they_are_released() {
+    let mut engine = engine_without_model();
+    let rows = FeatureStore::new(2);
+    rows.set(1, &[0.5, -2.0]).unwrap();
+    rows.release_below(1);
+    engine.stores.edge_features = Arc::new(rows);
+    let live = Live::with(|state| state.engine = Arc::new(engine));
+    let page = live.get("/v1/nodes/alice/neighbors?features=true").json();
+    assert_eq!(page["neighbors"][0]["features"], json!([0.5, -2.0]), "{page}");
+    assert_eq!(page["neighbors"][1]["features"], json!(null), "{page}");
 }
 
 #[test]
@@ -279,6 +322,12 @@ fn every_error_has_its_status_and_one_shape() {
         ("GET", "/v1/nodes/7?neighbors=-1", "", 422, "invalid"),
         ("GET", "/v1/nodes/7?neighbor=1", "", 422, "invalid"),
         ("GET", "/v1/nodes/%FF", "", 422, "invalid"),
+        ("GET", "/v1/nodes/7/neighbors?limit=4", "", 413, "batch_too_large"),
+        ("GET", "/v1/nodes/7/neighbors?limit=0", "", 422, "invalid"),
+        ("GET", "/v1/nodes/7/neighbors?cursor=20", "", 422, "invalid"),
+        ("GET", "/v1/nodes/7/neighbors?cursor=20:-1", "", 422, "invalid"),
+        ("GET", "/v1/nodes/7/neighbors?direction=up", "", 422, "invalid"),
+        ("POST", "/v1/nodes/7/neighbors", "", 405, "method_not_allowed"),
         ("GET", "/v1/nodes/", "", 404, "unknown_route"),
         ("GET", "/v2/embeddings", "", 404, "unknown_route"),
         ("GET", embed, "", 405, "method_not_allowed"),
@@ -579,7 +628,7 @@ fn the_openapi_document_is_the_checked_in_one_and_lists_every_route() {
     let document: Value = serde_json::from_str(&document).unwrap();
     assert_eq!(live.get("/openapi.json").json(), document, "served as checked in");
     let paths = document["paths"].as_object().unwrap();
-    assert_eq!(paths.len(), 22);
+    assert_eq!(paths.len(), 23);
     for (path, methods) in paths {
         for method in methods.as_object().unwrap().keys() {
             let response = live.request(

@@ -14,9 +14,9 @@ use crate::live::Live;
 use crate::process::{Process, Start};
 
 /// What an operation does, by the first word of its name.
-const VERBS: [&str; 14] = [
-    "check", "compute", "create", "cut", "find", "get", "promote", "push", "reload", "roll", "score", "seek",
-    "set", "update",
+const VERBS: [&str; 15] = [
+    "check", "compute", "create", "cut", "find", "get", "list", "promote", "push", "reload", "roll", "score",
+    "seek", "set", "update",
 ];
 
 /// A method, a path, and what the document says of them.

@@ -63,7 +63,7 @@ fn bound_schemas(document: &mut Value, limits: &ApiLimits) {
 fn bound_parameters(operation: &mut Value, limits: &ApiLimits) {
     for parameter in operation.get_mut("parameters").and_then(Value::as_array_mut).into_iter().flatten() {
         match parameter["name"].as_str() {
-            Some("neighbors") => parameter["schema"]["maximum"] = json!(limits.batch_items),
+            Some("neighbors" | "limit") => parameter["schema"]["maximum"] = json!(limits.batch_items),
             Some("wait_ms") => parameter["schema"]["maximum"] = json!(limits.wait.as_millis()),
             _ => {}
         }

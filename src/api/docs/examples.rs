@@ -18,6 +18,7 @@ const FILES: &[(&str, &str)] = files![
     "find_top_links",
     "find_similar_nodes",
     "get_node",
+    "list_neighbors",
     "get_status",
     "get_info",
     "get_metrics",

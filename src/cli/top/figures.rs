@@ -6,8 +6,14 @@ use std::time::Instant;
 use serde_json::{Value, json};
 
 /// Routes of queries.
-const QUERY_ROUTES: [&str; 5] =
-    ["/v1/embeddings", "/v1/links/score", "/v1/links/top", "/v1/nodes/similar", "/v1/nodes/{key}"];
+const QUERY_ROUTES: [&str; 6] = [
+    "/v1/embeddings",
+    "/v1/links/score",
+    "/v1/links/top",
+    "/v1/nodes/similar",
+    "/v1/nodes/{key}",
+    "/v1/nodes/{key}/neighbors",
+];
 
 /// The state at one moment.
 pub(super) struct Sample {
