@@ -74,7 +74,7 @@ The median round. Evergraph samples and gathers in parallel with a step; the tim
 ## What differs
 
 - **Threads.** Evergraph samples and gathers the next batches on one thread more, beside those that compute a step; how long
-  that takes is in the columns above. {peer_threads}
+  that takes is in the columns above.{peer_threads}
 - **PyG's TGN** is made of its `TGNMemory`, `IdentityMessage`, `LastAggregator`, `LastNeighborLoader` and
   `TransformerConv` as its TGN example has them: memory, time encoding and embedding of {width}, 10 neighbors, two
   heads, dropout 0.1. Its attention adds the projected row of the node and ends there; Evergraph's goes on with an
@@ -132,7 +132,7 @@ def peer_threads(rows):
                 f"{PEERS[row['peer']]} in batches of {row['batch']} is fastest, and counts, with "
                 f"{plural(theirs['threads'])}; with {other}: {digits(rate)} events/s."
             )
-    return "\n  ".join(sentences)
+    return "".join(f"\n  {sentence}" for sentence in sentences)
 
 
 def plural(threads):

@@ -36,7 +36,7 @@ const NUMBER_BYTES: usize = 12;
 #[into_params(parameter_in = Query)]
 pub struct NeighborsQuery {
     /// At most so many edges; default 100.
-    #[param(example = 2)]
+    #[param(example = 2, minimum = 1)]
     pub limit: Option<usize>,
     /// `next` of the page before; the first page if absent.
     #[param(max_length = 64)]
@@ -89,8 +89,8 @@ pub struct NeighborsResponse {
     pub node: Key,
     /// Its edges, newest first: by time, and at equal times by arrival.
     pub neighbors: Vec<NodeEdge>,
-    /// The `cursor` of the next page; null if there are no further edges. A page may be shorter than `limit` and still
-    /// have a next one. Late events may fall between pages that were already read.
+    /// The `cursor` of the next page; null if there are no further edges. With a `direction`, a page may be shorter
+    /// than `limit`, or empty, and still have a next one. Late events may fall between pages that were already read.
     #[schema(required = true)]
     pub next: Option<String>,
     /// How fresh the response is.

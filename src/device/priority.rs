@@ -7,6 +7,7 @@
 //! its slice, some 1.5 ms with two cores. Since Linux 6.12 a thread may ask for shorter slices; it then runs as
 //! soon as it wakes, as long as it has had no more than its share.
 
+use std::sync::Once;
 use std::time::Duration;
 
 use rustix::process::{getpriority_process, setpriority_process};
@@ -31,7 +32,10 @@ pub fn wake_promptly() {
     let result =
         getpriority_process(Some(gettid())).map_err(Into::into).and_then(|nice| slice::request(nice, SLICE));
     if let Err(error) = result {
-        tracing::debug!(%error, "the system refuses sched_setattr: threads that respond may wait for others");
+        static REPORTED: Once = Once::new();
+        REPORTED.call_once(|| {
+            tracing::warn!(%error, "the system refuses sched_setattr: beside training, requests wait longer");
+        });
     }
 }
 
@@ -86,12 +90,16 @@ mod tests {
     fn a_thread_with_short_slices_keeps_its_nice_value() {
         let theirs = std::thread::spawn(|| {
             stand_back(5, "none");
-            let before = slice::current().unwrap();
-            wake_promptly();
-            (before, slice::current().unwrap(), getpriority_process(Some(gettid())).unwrap())
+            let before = slice::current();
+            let requested = slice::request(5, SLICE);
+            (before, requested, slice::current(), getpriority_process(Some(gettid())).unwrap())
         });
-        let (before, slice, nice) = theirs.join().unwrap();
+        let (before, requested, slice, nice) = theirs.join().unwrap();
         assert_eq!(nice, 5);
+        let (Ok(before), Ok(()), Ok(slice)) = (before, requested, slice) else {
+            eprintln!("skipped: the system refuses sched_setattr or sched_getattr");
+            return;
+        };
         let known = before > Duration::ZERO;
         assert_eq!(slice, if known { SLICE } else { Duration::ZERO });
     }

@@ -9,6 +9,9 @@ use super::spill::SpillError;
 use super::view::GraphView;
 use crate::event::{EdgeId, EventTime, NodeId};
 
+/// Edges that are read at a time where only those of one direction are wanted.
+const READ_MIN: usize = 1_024;
+
 /// Which end of an edge a node is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
@@ -54,42 +57,49 @@ pub struct ListedEdge {
 pub struct EdgePage {
     /// Newest first.
     pub edges: Vec<ListedEdge>,
-    /// Where the next page begins; `None` if there are no further edges.
+    /// Where the next page begins; `None` if there are no further edges, of any direction.
     pub next: Option<EdgePlace>,
 }
 
 impl GraphView<'_> {
-    /// A page of a node's edges. Nodes that the graph does not know have none.
+    /// A page of a node's edges before `now`, of those that a view keeps at that time. Nodes that the graph does not
+    /// know have none.
     ///
     /// # Errors
     /// Entries are on disk and cannot be read.
-    pub fn list_edges(self, node: NodeId, listing: &EdgeListing) -> Result<EdgePage, SpillError> {
+    pub fn list_edges(
+        self,
+        node: NodeId,
+        listing: &EdgeListing,
+        now: EventTime,
+    ) -> Result<EdgePage, SpillError> {
         let mut page = EdgePage { next: listing.older_than, ..EdgePage::default() };
         let mut times = listing.times.clone();
+        times.end = times.end.min(now);
         // The age of an edge is judged as of now, not as of the page.
-        if let (Some(age), Some(latest)) = (self.age(), self.store().latest_time()) {
-            times.start = times.start.max(EventTime(latest.0.saturating_add(1).saturating_sub(age)));
+        if let Some(age) = self.age() {
+            times.start = times.start.max(EventTime(now.0.saturating_sub(age)));
         }
+        let wanted = |edge: &ListedEdge| listing.direction.is_none_or(|wanted| wanted == edge.direction);
         let mut left = listing.read_max;
-        while page.edges.len() < listing.most {
-            if left == 0 {
-                return Ok(page);
-            }
-            // One more than are wanted shows whether there is a further page.
-            let step = left.min(listing.most - page.edges.len());
+        while page.edges.len() < listing.most && left > 0 {
+            // Few of those that are read may have the wanted direction: then many are read at a time.
+            let missing = listing.most - page.edges.len();
+            let step = left.min(if listing.direction.is_some() { missing.max(READ_MIN) } else { missing });
             let read = self.edges_older_than(node, times.clone(), page.next, step)?;
             left -= step;
-            if let Some(last) = read.last() {
-                page.next = Some((last.time, last.edge));
-            }
             let ended = read.len() < step;
-            let wanted = |edge: &ListedEdge| listing.direction.is_none_or(|wanted| wanted == edge.direction);
-            page.edges.extend(read.into_iter().filter(wanted));
-            if ended {
+            let mut found = read.iter().filter(|edge| wanted(edge)).copied().take(missing);
+            page.edges.extend(found.by_ref());
+            let is_full = page.edges.len() == listing.most;
+            let last = if is_full { page.edges.last() } else { read.last() };
+            page.next = last.map(|last| (last.time, last.edge)).or(page.next);
+            if ended && last == read.last() {
                 page.next = None;
                 return Ok(page);
             }
         }
+        // An edge behind the last one, of any direction, shows that there is a further page.
         if self.edges_older_than(node, times, page.next, 1)?.is_empty() {
             page.next = None;
         }
@@ -146,8 +156,8 @@ impl GraphView<'_> {
 mod tests {
     use super::*;
     use crate::device::rng::below;
-    use crate::event::EdgeBatch;
-    use crate::graph::{GraphOptions, GraphStore};
+    use crate::event::{EdgeBatch, Op};
+    use crate::graph::{GraphOptions, GraphStore, Retention};
 
     const NODES: u32 = 5;
 
@@ -192,12 +202,12 @@ mod tests {
         let windows = [(i64::MIN, i64::MAX), (7, 21), (21, 21), (39, 100)];
         for (node, (from, before)) in (0..=NODES).flat_map(|node| windows.map(|window| (node, window))) {
             for direction in [None, Some(Direction::Outgoing), Some(Direction::Incoming)] {
-                for (most, read_max) in [(1, 9), (7, 7), (50, 20), (1_000, 2_000)] {
+                for (most, read_max) in [(1, 9), (7, 7), (50, 20), (3, 5_000), (1_000, 2_000)] {
                     let times = EventTime(from)..EventTime(before);
                     let mut listing = EdgeListing { times, older_than: None, direction, most, read_max };
                     let mut found = Vec::new();
                     loop {
-                        let page = store.view().list_edges(NodeId(node), &listing).unwrap();
+                        let page = store.view().list_edges(NodeId(node), &listing, EventTime(1_000)).unwrap();
                         assert!(page.edges.len() <= most);
                         found.extend(page.edges);
                         let Some(next) = page.next else { break };
@@ -215,10 +225,61 @@ mod tests {
         let store = store(&[(0, 1, 1), (0, 1, 1), (0, 1, 2)]);
         let times = EventTime::MIN..EventTime(10);
         let listing = EdgeListing { times, older_than: None, direction: None, most: 2, read_max: 100 };
-        let first = store.view().list_edges(NodeId(0), &listing).unwrap();
+        let first = store.view().list_edges(NodeId(0), &listing, EventTime(10)).unwrap();
         assert_eq!(first.next, Some((EventTime(1), EdgeId(1))));
-        let second = store.view().list_edges(NodeId(0), &EdgeListing { older_than: first.next, ..listing });
-        let second = second.unwrap();
+        let listing = EdgeListing { older_than: first.next, ..listing };
+        let second = store.view().list_edges(NodeId(0), &listing, EventTime(10)).unwrap();
         assert_eq!((second.edges.len(), second.next), (1, None));
+    }
+    #[test]
+    fn what_is_too_old_now_is_on_no_page() {
+        let mut batch = EdgeBatch::default();
+        (0..100).for_each(|time| batch.push_edge(NodeId(0), NodeId(1), EventTime(time)));
+        let store =
+            GraphStore::new(GraphOptions::default()).with_retention(Retention { age: 30, lateness: 0 });
+        store.apply(&batch).unwrap();
+        let times = EventTime::MIN..EventTime(i64::MAX);
+        let mut listing = EdgeListing { times, older_than: None, direction: None, most: 7, read_max: 100 };
+        let mut found = Vec::new();
+        loop {
+            let page = store.view().list_edges(NodeId(0), &listing, EventTime(100)).unwrap();
+            found.extend(page.edges.iter().map(|edge| edge.time.0));
+            listing.older_than = page.next;
+            if page.next.is_none() {
+                break;
+            }
+        }
+        assert_eq!(found, (70..100).rev().collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn any_place_is_one_to_go_on_from_and_deleted_edges_are_on_no_page() {
+        let events: Vec<_> = (0..50).map(|i| (0, 1 + i % 2, i64::from(i / 5))).collect();
+        let store = store(&events);
+        let listed = |times: Range<i64>, older_than, most| {
+            let times = EventTime(times.start)..EventTime(times.end);
+            let listing = EdgeListing { times, older_than, direction: None, most, read_max: 100 };
+            store.view().list_edges(NodeId(0), &listing, EventTime(i64::MAX)).unwrap()
+        };
+        let all = i64::MIN..i64::MAX;
+        for (time, edge, count) in [
+            (i64::MAX, u64::MAX, 50),
+            (i64::MAX, 0, 50),
+            (i64::MIN, 0, 0),
+            (i64::MIN, u64::MAX, 0),
+            (3, 17, 17),
+        ] {
+            let page = listed(all.clone(), Some((EventTime(time), EdgeId(edge))), 100);
+            assert_eq!((page.edges.len(), page.next), (count, None), "{time}:{edge}");
+        }
+        assert_eq!(listed(9..3, None, 100), EdgePage::default());
+        let first = listed(all.clone(), None, 20);
+        let mut deletion = EdgeBatch { first: EdgeId(50), ..EdgeBatch::default() };
+        deletion.push_edge(NodeId(1), NodeId(1), EventTime(i64::MAX));
+        deletion.op = vec![Op::DeleteNode];
+        store.apply(&deletion).unwrap();
+        let rest = listed(all, first.next, 100);
+        assert!(rest.edges.iter().all(|edge| edge.neighbor == NodeId(2) && edge.edge < first.edges[19].edge));
+        assert_eq!(rest.edges.len(), 15);
     }
 }

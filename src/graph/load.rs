@@ -54,9 +54,13 @@ impl GraphReader<'_> {
         times: impl Iterator<Item = Range<EventTime>>,
         most: usize,
     ) {
+        let bound = self.bound();
         self.expect(nodes, times, |blocks, slab, wanted| {
             let mut left = most;
             for (i, block) in blocks.iter().rev().enumerate() {
+                if block.edges().0 >= bound {
+                    continue;
+                }
                 wanted.push(block.chunk(slab));
                 // The boundary cuts the newest block somewhere, and no other.
                 left = left.saturating_sub(if i == 0 { block.len() / 2 } else { block.len() });

@@ -198,6 +198,11 @@ impl GraphReader<'_> {
         }
     }
 
+    /// Edges with this id and above do not exist for the reader.
+    pub(super) fn bound(&self) -> u64 {
+        self.view.bound.0
+    }
+
     pub(super) fn spill(&self) -> Option<&Spill> {
         self.view.store.spill.as_deref()
     }

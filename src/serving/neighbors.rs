@@ -40,7 +40,8 @@ impl QueryEngine {
         let freshness = self.freshness();
         let stores = &self.stores;
         let Some(id) = stores.keys.lookup(&request.node) else { return Ok(None) };
-        let page = stores.graph.view().list_edges(id, &request.listing).map_err(GatherError::from)?;
+        let now = self.time_or_now(None);
+        let page = stores.graph.view().list_edges(id, &request.listing, now).map_err(GatherError::from)?;
         let rows = if request.features { self.rows_of(&page.edges)? } else { vec![None; page.edges.len()] };
         let named = |(edge, row): (ListedEdge, _)| Some((edge, stores.keys.key(edge.neighbor)?, row));
         let edges = page.edges.into_iter().zip(rows).filter_map(named).collect();
@@ -50,14 +51,24 @@ impl QueryEngine {
     /// The feature rows of edges.
     fn rows_of(&self, edges: &[ListedEdge]) -> Result<Vec<Option<Vec<f32>>>, QueryError> {
         let rows = &self.stores.edge_features;
-        let row = |edge: &ListedEdge| {
-            let mut row = vec![0.0; rows.dimension()];
-            match rows.gather(&[edge.edge.0], &mut row) {
-                Ok(()) => Ok(Some(row)),
-                Err(FeatureError::Released { .. }) => Ok(None),
-                Err(error) => Err(GatherError::from(error).into()),
+        let dimension = rows.dimension();
+        loop {
+            // Rows are released from the oldest on, so there are some more without one after a failure.
+            let first = rows.first();
+            let kept: Vec<u64> = edges.iter().map(|edge| edge.edge.0).filter(|&edge| edge >= first).collect();
+            let mut values = vec![0.0; kept.len() * dimension];
+            match rows.gather(&kept, &mut values) {
+                Ok(()) => {}
+                Err(FeatureError::Released { .. }) => continue,
+                Err(error) => return Err(GatherError::from(error).into()),
             }
-        };
-        edges.iter().map(row).collect()
+            let mut values = values.as_slice();
+            let row = |edge: &ListedEdge| {
+                let (row, rest) = values.split_at_checked(dimension).filter(|_| edge.edge.0 >= first)?;
+                values = rest;
+                Some(row.to_vec())
+            };
+            return Ok(edges.iter().map(row).collect());
+        }
     }
 }
