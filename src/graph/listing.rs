@@ -272,7 +272,7 @@ mod tests {
             let page = listed(all.clone(), Some((EventTime(time), EdgeId(edge))), 100);
             assert_eq!((page.edges.len(), page.next), (count, None), "{time}:{edge}");
         }
-        assert_eq!(listed(9..3, None, 100), EdgePage::default());
+        assert_eq!(listed(Range { start: 9, end: 3 }, None, 100), EdgePage::default());
         let first = listed(all.clone(), None, 20);
         let mut deletion = EdgeBatch { first: EdgeId(50), ..EdgeBatch::default() };
         deletion.push_edge(NodeId(1), NodeId(1), EventTime(i64::MAX));
