@@ -99,14 +99,14 @@ class Pair:
     def __init__(self, name, arguments, stack):
         self.name, self.arguments, self.settings = name, arguments, PAIRS[name]
         self.peer = stack.enter_context(start(self.settings, arguments, arguments.threads))
-        self.alone = None
+        self.one_thread = None
         if self.settings["peer"] == "pyg_tgn" and arguments.threads > 1:
-            self.alone = stack.enter_context(start(self.settings, arguments, 1))
+            self.one_thread = stack.enter_context(start(self.settings, arguments, 1))
         self.facts = self.peer.request("facts")
-        self.ours, self.theirs, self.theirs_alone, self.scored, self.trained = [], [], [], [], 0
+        self.ours, self.theirs, self.theirs_with_one_thread, self.scored, self.trained = [], [], [], [], 0
         for _ in range(self.settings["warm"]):
             self.learn()
-            self.learn_alone()
+            self.learn_with_one_thread()
 
     def learn(self):
         """A turn of the peer; after an epoch its accuracy counts, even where its time does not."""
@@ -116,19 +116,19 @@ class Pair:
             self.scored.append(self.peer.request("test"))
         return figures
 
-    def learn_alone(self):
+    def learn_with_one_thread(self):
         """A turn of the peer with one thread."""
-        return [self.alone.request("train")] if self.alone else []
+        return [self.one_thread.request("train")] if self.one_thread else []
 
     def round(self, ours_first):
         turns = [
             lambda: self.ours.append(self.train()),
             lambda: self.theirs.append(self.learn()),
-            lambda: self.theirs_alone.extend(self.learn_alone()),
+            lambda: self.theirs_with_one_thread.extend(self.learn_with_one_thread()),
         ]
         for turn in turns if ours_first else turns[::-1]:
             turn()
-        ours, *theirs = (speed(side[-1]) for side in (self.ours, self.theirs, self.theirs_alone) if side)
+        ours, *theirs = (speed(side[-1]) for side in (self.ours, self.theirs, self.theirs_with_one_thread) if side)
         log(f"{self.name}: {ours:,.0f} events/s beside " + " and ".join(f"{rate:,.0f}" for rate in theirs))
 
     def train(self):
@@ -174,7 +174,7 @@ class Pair:
 
     def fastest(self):
         """Rates of the peer with as many threads as it is fastest with, and the other rate beside."""
-        sides = [(self.arguments.threads, self.theirs), (1, self.theirs_alone)]
+        sides = [(self.arguments.threads, self.theirs), (1, self.theirs_with_one_thread)]
         sides = [rates(rounds) | {"threads": threads} for threads, rounds in sides if rounds]
         sides.sort(key=lambda side: -side["events_per_second"])
         others = {str(side["threads"]): side["events_per_second"] for side in sides[1:]}

@@ -91,7 +91,8 @@ mod tests {
         let theirs = std::thread::spawn(|| {
             stand_back(5, "none");
             let before = slice::current();
-            let requested = slice::request(5, SLICE);
+            let requested = slice::request(5, 2 * SLICE);
+            wake_promptly();
             (before, requested, slice::current(), getpriority_process(Some(gettid())).unwrap())
         });
         let (before, requested, slice, nice) = theirs.join().unwrap();

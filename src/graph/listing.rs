@@ -89,14 +89,15 @@ impl GraphView<'_> {
             let read = self.edges_older_than(node, times.clone(), page.next, step)?;
             left -= step;
             let ended = read.len() < step;
-            let mut found = read.iter().filter(|edge| wanted(edge)).copied().take(missing);
-            page.edges.extend(found.by_ref());
-            let is_full = page.edges.len() == listing.most;
-            let last = if is_full { page.edges.last() } else { read.last() };
-            page.next = last.map(|last| (last.time, last.edge)).or(page.next);
-            if ended && last == read.last() {
-                page.next = None;
-                return Ok(page);
+            for edge in read {
+                page.next = Some((edge.time, edge.edge));
+                page.edges.extend(wanted(&edge).then_some(edge));
+                if page.edges.len() == listing.most {
+                    break;
+                }
+            }
+            if ended {
+                break;
             }
         }
         // An edge behind the last one, of any direction, shows that there is a further page.
@@ -231,6 +232,7 @@ mod tests {
         let second = store.view().list_edges(NodeId(0), &listing, EventTime(10)).unwrap();
         assert_eq!((second.edges.len(), second.next), (1, None));
     }
+
     #[test]
     fn what_is_too_old_now_is_on_no_page() {
         let mut batch = EdgeBatch::default();

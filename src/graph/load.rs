@@ -57,10 +57,8 @@ impl GraphReader<'_> {
         let bound = self.bound();
         self.expect(nodes, times, |blocks, slab, wanted| {
             let mut left = most;
-            for (i, block) in blocks.iter().rev().enumerate() {
-                if block.edges().0 >= bound {
-                    continue;
-                }
+            let seen = blocks.iter().rev().filter(|block| block.edges().0 < bound);
+            for (i, block) in seen.enumerate() {
                 wanted.push(block.chunk(slab));
                 // The boundary cuts the newest block somewhere, and no other.
                 left = left.saturating_sub(if i == 0 { block.len() / 2 } else { block.len() });

@@ -22,10 +22,9 @@ use super::{
 use crate::device::Device;
 use crate::event::{EventTime, NodeId, NodeKey};
 use crate::feature::FeatureError;
-use crate::graph::SpillError;
+use crate::graph::{EdgeListing, ListedEdge, SpillError};
 use crate::model::{DistinctNodes, EmbeddingInput, FeatureRows, GatherError, Needs, Neighborhood, Weights};
 use crate::nn::{Mode, Tape, TapePool};
-use crate::sampler::{MessageFlowGraph, SampleRequest, SamplingPolicy, Seeds, sample};
 
 /// Nodes or pairs computed at a time; bounds the memory of a query.
 pub(super) const CHUNK_ROWS: usize = 512;
@@ -256,22 +255,21 @@ impl QueryEngine {
     pub fn node(&self, key: &NodeKey, neighbors: usize) -> Result<Option<NodeResponse>, QueryError> {
         let freshness = self.freshness();
         let Some(id) = self.stores.keys.lookup(key) else { return Ok(None) };
-        let (policy, mut found) = (SamplingPolicy::Recent, MessageFlowGraph::new());
-        let degree = self.stores.graph.degree(id);
-        let fanout = neighbors.min(usize::try_from(degree).unwrap_or(usize::MAX));
-        let request = SampleRequest { policy, fanout, window: None, seed: 0, batch: 0, layer: 0 };
-        let seeds = Seeds { nodes: &[id], times: &[self.time_or_now(None)] };
-        sample(self.stores.graph.view(), seeds, &request, &mut found).map_err(GatherError::from)?;
-        let neighbor = |slot: usize| {
-            let key = self.stores.keys.key(found.neighbors[slot])?;
-            Some(NodeNeighbor { key, time: found.times[slot], edge: found.edges[slot] })
+        let times = EventTime::MIN..EventTime(i64::MAX);
+        let (most, read_max) = (neighbors, neighbors);
+        let listing = EdgeListing { times, older_than: None, direction: None, most, read_max };
+        let now = self.time_or_now(None);
+        let page = self.stores.graph.view().list_edges(id, &listing, now).map_err(GatherError::from)?;
+        let neighbor = |found: ListedEdge| {
+            let key = self.stores.keys.key(found.neighbor)?;
+            Some(NodeNeighbor { key, time: found.time, edge: found.edge })
         };
         Ok(Some(NodeResponse {
             id,
-            degree,
+            degree: self.stores.graph.degree(id),
             last_event: self.stores.graph.last_event(id).map_err(GatherError::from)?,
             learned_event: self.states.updated(id),
-            neighbors: found.filled(0).filter_map(neighbor).collect(),
+            neighbors: page.edges.into_iter().filter_map(neighbor).collect(),
             freshness,
         }))
     }
