@@ -5,6 +5,7 @@
 //! - A failed commit keeps nothing of its group and refuses all of it. Nothing is lost: whoever submitted still has
 //!   the events and hands them in again. The state is then [`LogState::Full`] or [`LogState::Failing`]; every later
 //!   submission is a new try, and when none comes, a trial write of the refused size finds out whether there is room.
+//! - The state is set before a reply goes out: who was refused for a full disk finds it in the status.
 //! - Nothing here knows where events come from, nor who learns from them.
 
 mod encode;
@@ -224,6 +225,7 @@ impl Appender {
         while !group.is_empty() {
             match self.commit(&group) {
                 Ok(outcomes) => {
+                    self.set_state(LogState::Writable);
                     let written = group.drain(..outcomes.len());
                     for (submission, (frame, receipt)) in written.zip(outcomes) {
                         self.take_in(frame.as_ref(), pulse);
@@ -238,7 +240,6 @@ impl Appender {
                     if self.behind {
                         return refuse_for_the_end(group);
                     }
-                    self.set_state(LogState::Writable);
                 }
                 Err(Refusal::Submission { number, error }) => {
                     tracing::error!(%error, "a batch is refused as it is");
@@ -336,13 +337,13 @@ impl Appender {
     fn refuse(&self, group: Vec<Submission>, error: &LogError) {
         self.metrics.log.commit_failures.inc();
         let state = LogState::of(error);
+        self.set_state(state.clone());
         for reply in group.into_iter().filter_map(|submission| submission.reply) {
             reply(Err(match &state {
                 LogState::Full(detail) => SubmitError::DiskFull { detail: detail.clone() },
                 _ => SubmitError::Failed { detail: error.to_string() },
             }));
         }
-        self.set_state(state);
     }
 
     fn set_state(&self, state: LogState) {

@@ -172,6 +172,22 @@ fn a_refused_group_leaves_no_names_and_the_next_one_gets_the_same_ids() {
 }
 
 #[test]
+fn whoever_gets_a_reply_finds_the_state_that_led_to_it() {
+    let disk = MemoryDisk::new();
+    let mut appender = appender(&disk);
+    let mut state_at_reply = |capacity| {
+        disk.set_capacity(capacity);
+        let (sender, states) = unbounded();
+        let status = Arc::clone(&appender.status);
+        let reply = Some(Box::new(move |_: Outcome| drop(sender.send(status.state()))) as _);
+        appender.write(vec![Submission { batch: batch(vec![edge("a", "b", 1)]), reply }], &|| ());
+        states.recv().unwrap()
+    };
+    assert!(matches!(state_at_reply(Some(0)), LogState::Full(_)));
+    assert_eq!(state_at_reply(None), LogState::Writable);
+}
+
+#[test]
 fn a_deletion_of_what_never_was_is_not_called_accepted() {
     let disk = MemoryDisk::new();
     let mut appender = appender(&disk);
