@@ -142,13 +142,13 @@ section!(/// `[model]`
 Model {
     kind: ModelKind, memory_dimension: usize, time_dimension: usize, embedding_dimension: usize, heads: usize,
     fanout: usize, aggregator: AggregatorKind, edge_types: usize, edge_type_dimension: usize,
-    snapshots: usize, snapshot_width: usize, walk_steps: usize, walk_dimension: usize,
+    snapshots: usize, snapshot_width: usize, walks: bool, walk_steps: usize, walk_dimension: usize,
     #[serde(deserialize_with = "text::decay")] walk_decay: Decay, dropout: f32,
 });
 section!(/// `[learner]`
 Learner {
     train: bool, start: StartPolicy, batch_events: usize, batch_wait_ms: u64, learning_rate: f32,
-    gradient_delay_batches: u64, seed: u64,
+    gradient_delay_batches: u64, met_negatives: f64, seed: u64,
     lag_events_max: u64, lag_target_ms: u64, share_min: f64,
     quality_window_batches: usize, rank_queries_per_batch: usize,
     rank_candidates: usize, pairs_max: usize, threads: usize, nice: u64, schedule: Schedule, replay: Replay, gate: Gate,

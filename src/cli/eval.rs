@@ -21,6 +21,7 @@ use crate::device::DeviceSpec;
 use crate::model::walk::{Decay, WalkOptions};
 use crate::model::{EdgeTypes, ModelOptions};
 use crate::train::GRADIENT_DELAY_BATCHES;
+use crate::train::MET_SHARE_OF_WALKS;
 use progress::ProgressBars;
 use report::Report;
 pub use values::{BankName, ModelName, NegativesFlag, ProtocolName, SightName, name_of};
@@ -102,14 +103,21 @@ pub struct EvalArgs {
     /// Length of each, in the unit of the events' times (dysat)
     #[arg(long, value_name = "TIME", default_value_t = 604_800, value_parser = clap::value_parser!(u64).range(1..))]
     pub snapshot_width: u64,
-    /// Edges of the longest walk counted from either node, 1 to 4 (walk)
+    /// Score pairs by walks too, as walk does, beside the embeddings of their ends (models with embeddings, on the CPU)
+    #[arg(long)]
+    pub walks: bool,
+    /// Share of the negatives of training, and under prequential of all, that are destinations which the source met
+    /// before; 0.2 with --walks and 0 without if not given
+    #[arg(long, value_name = "SHARE")]
+    pub met_negatives: Option<f64>,
+    /// Edges of the longest walk counted from either node, 1 to 4 (walk, --walks)
     #[arg(long, default_value_t = 3)]
     pub walk_steps: usize,
-    /// Length of a projected vector, a multiple of 16 (walk)
+    /// Length of a projected vector, a multiple of 16 (walk, --walks)
     #[arg(long, default_value_t = 128)]
     pub walk_dimension: usize,
     /// How an edge's weight decays: a rate per unit of time, such as 1e-6, or span:POWER, by that power of the time
-    /// since the first event, which needs no unit (walk)
+    /// since the first event, which needs no unit (walk, --walks)
     #[arg(long, value_name = "RATE|span:POWER", default_value = "span:10")]
     pub walk_decay: Decay,
     /// Events over which a destination's popularity halves (poptrack)
@@ -138,21 +146,27 @@ impl EvalArgs {
     #[allow(clippy::cast_possible_truncation)]
     fn model_options(&self) -> Option<ModelOptions> {
         let types = EdgeTypes::new(self.edge_types.into(), self.edge_type_dimension.into());
+        let Self { walk_steps: steps, walk_dimension: dimension, walk_decay: decay, seed, .. } = *self;
+        let walks = WalkOptions { steps, dimension, decay, seed, ..WalkOptions::default() };
         let mut options = self.model.shaped(self.embedding_dimension)?.with_edge_types(types);
+        options = options.with_walks(self.walks.then_some(walks));
         match &mut options {
             ModelOptions::Dysat(dysat) => {
                 dysat.snapshots = self.snapshots as usize;
                 dysat.snapshot_width = self.snapshot_width as usize;
             }
             ModelOptions::Tgn(tgn) => tgn.aggregator = self.aggregator.map_or(tgn.aggregator, Into::into),
-            ModelOptions::Walk(walk) => {
-                let Self { walk_steps: steps, walk_dimension: dimension, walk_decay: decay, seed, .. } =
-                    *self;
-                *walk = WalkOptions { steps, dimension, decay, seed, ..*walk };
-            }
+            ModelOptions::Walk(walk) => *walk = walks,
             _ => {}
         }
         Some(self.dropout.map_or(options, |dropout| options.with_dropout(dropout as f32)))
+    }
+}
+
+impl EvalArgs {
+    /// Share of negatives that the source met before.
+    fn met_share(&self) -> f64 {
+        self.met_negatives.unwrap_or(if self.walks { MET_SHARE_OF_WALKS } else { 0.0 })
     }
 }
 
@@ -160,9 +174,11 @@ impl EvalArgs {
 fn refuse_shapes_of_others(args: &EvalArgs) -> anyhow::Result<()> {
     let name = name_of(args.model);
     let learns = args.model != ModelName::Walk && args.model.options().is_some();
-    for (flag, given) in
-        [("--embedding-dimension", args.embedding_dimension.is_some()), ("--edge-types", args.edge_types > 0)]
-    {
+    for (flag, given) in [
+        ("--embedding-dimension", args.embedding_dimension.is_some()),
+        ("--edge-types", args.edge_types > 0),
+        ("--walks", args.walks),
+    ] {
         ensure!(
             learns || !given,
             "{flag} shapes models that learn on batches of samples, such as tgn; leave it out for --model {name}"
@@ -198,6 +214,7 @@ pub fn run(args: &EvalArgs) -> anyhow::Result<()> {
         "--half-life {} is not above 0",
         args.half_life
     );
+    ensure!((0.0..=1.0).contains(&args.met_share()), "--met-negatives {} is not in 0..=1", args.met_share());
     refuse_shapes_of_others(args)?;
     let threads = args.threads.map_or(0, |threads| threads as usize);
     let pool = rayon::ThreadPoolBuilder::new()

@@ -114,6 +114,9 @@ impl Config {
         let delay = self.learner.gradient_delay_batches;
         let allowed = "must be at most 50: weights move on while gradients wait";
         faults.require(delay <= 50, "learner.gradient_delay_batches", delay, allowed);
+        let met = self.learner.met_negatives;
+        let allowed = "must be from 0 to 1, or -1, which means 0.2 with model.walks and 0 without";
+        faults.require(met == -1.0 || (0.0..=1.0).contains(&met), "learner.met_negatives", met, allowed);
         let nice = self.learner.nice;
         faults.require(nice <= 19, "learner.nice", nice, "must be at most 19");
         let types = self.model.edge_types;
@@ -250,9 +253,12 @@ impl Config {
             model.walk_dimension,
             "must be a multiple of 16 up to 1024",
         );
+        let alone = !(model.walks && model.kind == ModelKind::Walk);
+        let allowed = "must be false for model.kind = \"walk\", which scores pairs by walks alone";
+        faults.require(alone, "model.walks", model.walks, allowed);
         let ratio = self.learner.replay.ratio;
-        let replayed = model.kind != ModelKind::Walk || ratio == 0.0;
-        let allowed = "must be 0 for walk: it keeps no past state, and today's has seen every old event";
+        let replayed = self.model_options().needs().walks.is_none() || ratio == 0.0;
+        let allowed = "must be 0 with walks: they have no past state, and today's has seen every old event";
         faults.require(replayed, "learner.replay.ratio", ratio, allowed);
         let named = !self.device.kernel_dir.as_os_str().is_empty();
         faults.require(named, "device.kernel_dir", "\"\"", "must not be empty");

@@ -3,6 +3,7 @@
 use super::{BeforePromotionKind, Config, DecayKind, Device, ReplayKind};
 use crate::learner::{BeforePromotion, GateOptions};
 use crate::sampler::DeviceSamplerOptions;
+use crate::train::MET_SHARE_OF_WALKS;
 use crate::train::TrainerOptions;
 use crate::train::replay::{ReplayOptions, ReplayPolicy};
 use crate::train::schedule::{Decay, Schedule};
@@ -39,6 +40,16 @@ impl Config {
         let Device { graph_bytes: gpu_bytes_max, graph_host_bytes: host_bytes_max, .. } = &self.device;
         let (gpu_bytes_max, host_bytes_max) = (*gpu_bytes_max, *host_bytes_max);
         DeviceSamplerOptions { gpu_bytes_max, host_bytes_max }
+    }
+
+    /// Share of negatives that are destinations which the source met before.
+    #[must_use]
+    pub fn met_share(&self) -> f64 {
+        match self.learner.met_negatives {
+            set if set >= 0.0 => set,
+            _ if self.model.walks => MET_SHARE_OF_WALKS,
+            _ => 0.0,
+        }
     }
 
     /// What is trained on again.

@@ -71,6 +71,9 @@ impl Config {
         let aggregator = model.aggregator.into();
         let tgn =
             |kind| TgnOptions { memory_dim, time_dim, embedding_dim, heads, fanout, aggregator, ..kind };
+        let (steps, dimension, decay) = (model.walk_steps, model.walk_dimension, model.walk_decay);
+        let walks =
+            WalkOptions { steps, dimension, decay, seed: self.learner.seed, ..WalkOptions::default() };
         let options: ModelOptions = match model.kind {
             ModelKind::Tgn => tgn(TgnOptions::default()).into(),
             ModelKind::Jodie => tgn(TgnOptions::jodie()).into(),
@@ -90,14 +93,11 @@ impl Config {
                     DysatOptions { embedding_dim, time_dim, heads, fanout, ..DysatOptions::default() };
                 DysatOptions { snapshots, snapshot_width, ..shape }.into()
             }
-            ModelKind::Walk => {
-                let (steps, dimension, decay) = (model.walk_steps, model.walk_dimension, model.walk_decay);
-                let seed = self.learner.seed;
-                WalkOptions { steps, dimension, decay, seed, ..WalkOptions::default() }.into()
-            }
+            ModelKind::Walk => walks.into(),
         };
         let (edge, node) = (self.stream.edge_feature_dimension, self.stream.node_feature_dimension);
         let types = EdgeTypes::new(model.edge_types, model.edge_type_dimension);
+        let options = options.with_walks(model.walks.then_some(walks));
         options.with_dropout(model.dropout).with_features(edge, node).with_edge_types(types)
     }
 }
@@ -127,6 +127,13 @@ mod tests {
         let walk = [("model.kind", "walk"), ("model.walk_steps", "2"), ("model.walk_decay", "1e-6")];
         let ModelOptions::Walk(walk) = with(&walk).unwrap().model_options() else { panic!("another model") };
         assert_eq!((walk.steps, walk.decay, walk.dimension), (2, Decay::Rate(1e-6), 128));
+        let both = with(&[("model.walks", "true"), ("model.walk_steps", "2")]).unwrap();
+        let needs = both.model_options().needs();
+        assert_eq!((needs.memory_dim, needs.walks.map(|walks| walks.steps)), (100, Some(2)));
+        assert!(needs.embeds() && needs.row_dim() == 100 + 3 * 128 + 3);
+        assert_eq!((both.met_share(), with(&[]).unwrap().met_share()), (0.2, 0.0));
+        let replayed = with(&[("model.walks", "true"), ("learner.replay.ratio", "0.5")]);
+        assert!(replayed.unwrap_err().to_string().contains("must be 0 with walks"));
         let needs = with(&[("model.aggregator", "mean")]).unwrap().model_options().needs();
         assert!(needs.averages() && needs.mailbox_dim == 200);
         let types = [("model.edge_types", "4"), ("stream.edge_feature_dimension", "2")];
@@ -140,7 +147,8 @@ mod tests {
             ("model.walk_steps", "5", "model.walk_steps = 5: must be 1 to 4"),
             ("model.walk_dimension", "100", "model.walk_dimension = 100: must be a multiple of 16"),
             ("model.walk_decay", "fast", "`fast` is no decay"),
-            ("learner.replay.ratio", "0.5", "learner.replay.ratio = 0.5: must be 0 for walk"),
+            ("model.walks", "true", "model.walks = true: must be false for model.kind"),
+            ("learner.replay.ratio", "0.5", "learner.replay.ratio = 0.5: must be 0 with walks"),
         ] {
             let error = with(&[("model.kind", "walk"), (key, value)]).unwrap_err().to_string();
             assert!(error.contains(expected), "{error}");

@@ -248,7 +248,7 @@ impl Parts {
         let progress = Arc::new(Progress::new());
         let engine = QueryEngine::new(
             store.index.stores.clone(),
-            Arc::new(NodeStates::new(config.model_options().needs().memory_dim)),
+            Arc::new(NodeStates::new(config.model_options().needs().row_dim())),
             progress.clone(),
         );
         Self {
@@ -326,6 +326,7 @@ fn open_learner(
         rank_candidates: learner.rank_candidates,
         pairs_max: learner.pairs_max,
         replay: config.replay_options(),
+        met_share: config.met_share(),
         seed: learner.seed,
         threads: learner.threads,
         nice: u8::try_from(learner.nice).unwrap_or(19),

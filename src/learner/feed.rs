@@ -73,11 +73,11 @@ impl LearnBatch {
     pub fn show_destinations(&self, pool: &mut StreamNegatives) {
         let mut from = 0;
         for &(to, first) in &self.blocks {
-            pool.observe(&self.dst[from..to], &self.edges[from..to]);
+            pool.observe(&self.src[from..to], &self.dst[from..to], &self.edges[from..to]);
             pool.keep_from(first);
             from = to;
         }
-        pool.observe(&self.dst[from..], &self.edges[from..]);
+        pool.observe(&self.src[from..], &self.dst[from..], &self.edges[from..]);
     }
 
     fn clear(&mut self, at: EdgeId, kept: RetentionBounds, known: u32) {

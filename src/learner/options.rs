@@ -41,6 +41,8 @@ pub struct LearnerOptions {
     pub pairs_max: usize,
     /// Replays of old events.
     pub replay: ReplayOptions,
+    /// Share of negatives that are destinations which the source met before, 0 to 1.
+    pub met_share: f64,
     /// Seed of the negatives.
     pub seed: u64,
     /// Threads that compute steps, apart from those of queries; 0 is half of the cores, two at least.

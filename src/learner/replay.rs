@@ -69,7 +69,8 @@ impl Learner {
             return Ok(false);
         }
         let mut drawn = Vec::new();
-        self.pool.draw([seed ^ STREAM ^ number, batch.first.0], &old.src, &old.dst, &mut drawn);
+        let (key, pairs) = ([seed ^ STREAM ^ number, batch.first.0], (&old.src[..], &old.dst[..]));
+        self.pool.draw(key, self.options.met_share, pairs, &mut drawn);
         let positives = Positives { src: &old.src, dst: &old.dst, times: &old.times, edges: &old.edges };
         let negatives = Negatives { src: &old.src, dst: &drawn };
         self.trainer.prepare(&world, &positives, &negatives, StepMode::Train, &mut self.replayed)?;

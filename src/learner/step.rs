@@ -167,7 +167,8 @@ fn mode(options: &LearnerOptions, pace: &mut Pace, batch: &LearnBatch, lag: Lag)
 /// One destination per edge of the batch.
 fn negatives(options: &LearnerOptions, pool: &StreamNegatives, batch: &LearnBatch) -> Vec<NodeId> {
     let mut drawn = Vec::new();
-    pool.draw([options.seed, batch.first.0], &batch.src, &batch.dst, &mut drawn);
+    let (key, pairs) = ([options.seed, batch.first.0], (&batch.src[..], &batch.dst[..]));
+    pool.draw(key, options.met_share, pairs, &mut drawn);
     drawn
 }
 

@@ -14,7 +14,7 @@ use crate::train::StreamNegatives;
 use crate::train::edgebank::{BankRule, EdgeBank};
 
 /// First bytes of a saved state.
-pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"EVGSTRM2");
+pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"EVGSTRM3");
 
 /// What a learner knows of the stream up to a position.
 pub struct StreamState {

@@ -80,7 +80,7 @@ impl Rig {
         let progress = Arc::new(Progress::new());
         let engine = QueryEngine::new(
             stores,
-            Arc::new(NodeStates::new(trainer_options().model.needs().memory_dim)),
+            Arc::new(NodeStates::new(trainer_options().model.needs().row_dim())),
             progress.clone(),
         );
         let engine = Arc::new(engine);
@@ -103,6 +103,10 @@ impl Rig {
         self.shared = Shared { engine, progress, status: Arc::default(), metrics: Metrics::new() };
     }
 
+    fn states(&self) -> &NodeStates {
+        &self.shared.engine.states
+    }
+
     fn options(&self) -> LearnerOptions {
         LearnerOptions {
             clock: || 1_000,
@@ -115,6 +119,7 @@ impl Rig {
             share_min: 0.0,
             began_unix_ms: STARTED,
             quality_window_batches: 100,
+            met_share: 0.0,
             rank_queries: 2,
             rank_candidates: 5,
             pairs_max: 0,
@@ -222,9 +227,9 @@ fn a_restart_publishes_what_was_published() {
     let mut learner = rig.learner(rig.options());
     learner.drain();
     let published = |rig: &Rig| {
-        let mut rows = vec![0.0; 32 * trainer_options().model.needs().memory_dim];
+        let mut rows = vec![0.0; 32 * trainer_options().model.needs().row_dim()];
         let nodes: Vec<NodeId> = (0..32).map(NodeId).collect();
-        rig.shared.engine.states.gather(&nodes, &mut rows);
+        rig.states().gather(&nodes, 0..rig.states().dimension(), &mut rows);
         let times: Vec<_> = nodes.iter().map(|&node| rig.shared.engine.states.updated(node)).collect();
         (rows, times)
     };
@@ -435,7 +440,7 @@ fn a_deleted_node_is_forgotten_in_its_place_in_the_order_of_events() {
     let cold = |i: usize| matches!(response.embeddings[i], NodeEmbedding::Found { cold: true, .. });
     assert_eq!((cold(0), cold(1)), (true, false));
     let mut row = [9.0; 6];
-    rig.shared.engine.states.gather(&[NodeId(9)], &mut row);
+    rig.states().gather(&[NodeId(9)], 0..rig.states().dimension(), &mut row);
     assert_eq!(row, [0.0; 6], "readers have nothing left of it");
 
     let pool = learner.pool.known().nodes().to_vec();
@@ -471,7 +476,7 @@ fn a_forgotten_node_is_in_no_byte_of_a_checkpoint() {
     let (state, states) = (learner.trainer.state(), &rig.shared.engine.states);
     assert!(!state.mailbox.is_pending(NodeId(2)) && state.mailbox.is_pending(NodeId(4)));
     let mut published = [0.0; 6];
-    states.gather(&[NodeId(2)], &mut published);
+    states.gather(&[NodeId(2)], 0..states.dimension(), &mut published);
     assert_eq!(Some(&published[..]), state.memory.row(NodeId(2)), "readers see it without that message");
     assert_eq!(states.updated(NodeId(2)), Some(state.memory.updated(NodeId(2))));
     learner.checkpoint_now(&LearnBatch::default(), &|| ()).unwrap();
@@ -582,8 +587,9 @@ fn a_batch_waits_for_its_storage_and_is_learned_as_if_nothing_had_been() {
             stop.store(true, Ordering::Release);
             running.join().unwrap().unwrap();
         });
-        let mut rows = vec![0.0; 16 * trainer_options().model.needs().memory_dim];
-        shared.engine.states.gather(&(0..16).map(NodeId).collect::<Vec<_>>(), &mut rows);
+        let mut rows = vec![0.0; 16 * trainer_options().model.needs().row_dim()];
+        let states = &shared.engine.states;
+        states.gather(&(0..16).map(NodeId).collect::<Vec<_>>(), 0..states.dimension(), &mut rows);
         (rows, shared.status.report().quality)
     };
     let spared = learned(&Arc::new(AtomicBool::new(false)));

@@ -1,13 +1,14 @@
 //! The list of models, and [`Model`]: one of them with its parameters.
 //!
 //! Each model is a folder or file that reads like its paper and knows nothing of the others. It has options (with the
-//! fields `embedding_dim`, `node_feature_dim`, `edge_feature_dim`, `edge_types` and `dropout`, the method `needs`, and
-//! a [`Shape`]) and a network, which is built from them (`build`), makes rows of nodes (`table`), embeds seeds by these
+//! fields `embedding_dim`, `node_feature_dim`, `edge_feature_dim`, `edge_types`, `walks` and `dropout`, the method
+//! `needs`, and a [`Shape`]) and a network, which is built from them (`build`), makes rows of nodes (`table`), embeds seeds by these
 //! (`embed`) and has the parameters of its link predictor (`link`). [`models!`] makes two enums of the list and hands
 //! each call on; nothing is boxed.
 //!
 //! [`walk`](super::walk) is the one that reads no features, drops nothing and scores pairs by joint features of both
-//! ends ([`Model::walk_logits`]), not by their embeddings: it is separate from the list.
+//! ends alone, not by their embeddings: it is separate from the list. Any other model can have its network beside the
+//! link predictor. How pairs are scored is in [`pairs`](super::pairs).
 
 use std::ops::Range;
 
@@ -16,7 +17,7 @@ use super::dysat::{Dysat, DysatOptions};
 use super::gat::{Gat, GatOptions};
 use super::graphmixer::{GraphMixer, GraphMixerOptions};
 use super::graphsage::{GraphSage, GraphSageOptions};
-use super::link::{LinkPredictor, SplitLink};
+use super::link::LinkPredictor;
 use super::needs::{Needs, OptionsError, Shape, check, fields};
 use super::tgat::{Tgat, TgatOptions};
 use super::tgn::{Tgn, TgnOptions};
@@ -38,7 +39,7 @@ macro_rules! models {
         }
 
         #[derive(Clone, Debug)]
-        enum Network {
+        pub(super) enum Network {
             $($kind($network),)+
             Walk(WalkNetwork),
         }
@@ -64,6 +65,7 @@ macro_rules! models {
                 match self {
                     $(Self::$kind(options) => {
                         check(&options.counts(), options.dropout, options.edge_types)?;
+                        options.walks.as_ref().map_or(Ok(()), WalkOptions::check)?;
                         options.check_widths()
                     })+
                     Self::Walk(options) => Ok(options.check()?),
@@ -73,7 +75,11 @@ macro_rules! models {
             /// What the model wants of a batch.
             #[must_use]
             pub fn needs(&self) -> Needs {
-                match self { $(Self::$kind(options) => options.needs(),)+ Self::Walk(options) => options.needs() }
+                let (needs, walks) = match self {
+                    $(Self::$kind(options) => (options.needs(), options.walks),)+
+                    Self::Walk(options) => (options.needs(), Some(*options)),
+                };
+                Needs { walks, ..needs }
             }
 
             /// The options as named numbers, in a fixed order: what a checkpoint stores and compares. New ones are
@@ -83,15 +89,13 @@ macro_rules! models {
                 match self {
                     $(Self::$kind(options) => {
                         let features = [options.node_feature_dim, options.edge_feature_dim];
-                        fields(
-                            &options.counts(),
-                            features,
-                            options.dropout,
-                            options.edge_types,
-                            &options.choices(),
-                        )
+                        let (counts, choices) = (options.counts(), options.choices());
+                        let mut fields =
+                            fields(&counts, features, options.dropout, options.edge_types, &choices);
+                        fields.extend(WalkOptions::as_fields(options.walks.as_ref()));
+                        fields
                     })+
-                    Self::Walk(options) => options.as_fields(),
+                    Self::Walk(options) => WalkOptions::as_fields(Some(options)),
                 }
             }
 
@@ -131,6 +135,13 @@ macro_rules! models {
                 self
             }
 
+            /// The same, which scores pairs by these walks too, if it scores them by embeddings.
+            #[must_use]
+            pub fn with_walks(mut self, walks: Option<WalkOptions>) -> Self {
+                match &mut self { $(Self::$kind(options) => options.walks = walks,)+ Self::Walk(_) => {} }
+                self
+            }
+
             /// The same for rows of features of these widths, if features are read; 0 means there are none.
             #[must_use]
             pub fn with_features(mut self, edge: usize, node: usize) -> Self {
@@ -166,7 +177,7 @@ macro_rules! models {
                 }
             }
 
-            fn link(&self) -> Option<&LinkPredictor> {
+            pub fn link(&self) -> Option<&LinkPredictor> {
                 match self { $(Self::$kind(network) => Some(&network.link),)+ Self::Walk(_) => None }
             }
         }
@@ -194,7 +205,9 @@ pub struct Model {
     options: ModelOptions,
     /// The weights.
     pub parameters: Parameters,
-    network: Network,
+    pub(super) network: Network,
+    /// What scores pairs by walks beside the link predictor.
+    pub(super) beside: Option<WalkNetwork>,
 }
 
 impl Model {
@@ -218,14 +231,18 @@ impl Model {
     fn build(options: ModelOptions, mut builder: Builder<'_>) -> Result<Self, ModelError> {
         options.validate()?;
         let network = Network::build(&options, &mut builder)?;
-        Ok(Self { options, parameters: builder.finish()?, network })
+        let beside = match network {
+            Network::Walk(_) => None,
+            _ => options.needs().walks.map(|walks| WalkNetwork::build(walks, &mut builder)).transpose()?,
+        };
+        Ok(Self { options, parameters: builder.finish()?, network, beside })
     }
 
     /// The same model on `device`. Waits for a GPU that it is on.
     #[must_use]
     pub fn to(&self, device: &Device) -> Self {
         let (parameters, network) = (self.parameters.to(device), self.network.clone());
-        Self { options: self.options, parameters, network }
+        Self { options: self.options, parameters, network, beside: self.beside.clone() }
     }
 
     /// Moves the model to `device`; one that is there stays as it is.
@@ -253,7 +270,8 @@ impl Model {
     }
 
     /// Memory rows `[nodes, memory_dim]` of distinct `nodes` after each one's pending message, whose edge features are
-    /// in `messages`, or the rows that are made of their walks. A model without memory has rows without values.
+    /// in `messages`; in a model of walks alone, the rows that are made of these. Another model without memory has rows
+    /// without values.
     ///
     /// # Panics
     /// If `messages` are rows of other messages.
@@ -266,9 +284,9 @@ impl Model {
     ) -> Var {
         match &self.network {
             Network::Tgn(tgn) => tgn.fresh_memory(tape, state, nodes, messages),
-            _ => {
-                let mut rows = tape.take_zeroed(nodes.len(), self.needs().memory_dim);
-                if let Some(walks) = &state.walks {
+            network => {
+                let mut rows = tape.take_zeroed(nodes.len(), self.needs().embedded().len());
+                if let (Network::Walk(_), Some(walks)) = (network, &state.walks) {
                     nodes.iter().enumerate().for_each(|(i, &node)| walks.write_row(node, rows.row_mut(i)));
                 }
                 tape.constant(rows)
@@ -354,47 +372,5 @@ impl Model {
     /// If the table is of another neighborhood.
     pub(crate) fn embed_from(&self, tape: &mut Tape<'_>, table: Var, input: &EmbeddingInput<'_>) -> Var {
         self.network.embed(tape, table, input)
-    }
-
-    /// Logits `[pairs, 1]` of an event between each two of the pairs `(src[i], dst[i])`, each a row of `embeddings`.
-    ///
-    /// # Panics
-    /// If the model scores pairs by their walks.
-    pub fn logits(&self, tape: &mut Tape<'_>, embeddings: Var, src: Vec<u32>, dst: Vec<u32>) -> Var {
-        let Some(link) = self.network.link() else {
-            panic!("embeddings do not score pairs of {}", self.options.name())
-        };
-        link.logits(tape, embeddings, src, dst)
-    }
-
-    /// The link predictor as sums over the two ends of a pair, in a model on the CPU whose predictor splits.
-    #[must_use]
-    pub fn split_link(&self) -> Option<SplitLink> {
-        self.network.link()?.split(&self.parameters)
-    }
-
-    /// What scores pairs by their walks, in a model that does.
-    #[must_use]
-    pub fn walk(&self) -> Option<&WalkNetwork> {
-        match &self.network {
-            Network::Walk(network) => Some(network),
-            _ => None,
-        }
-    }
-
-    /// Logits `[pairs, 1]` of an event from each of `src` to the one of `dst` beside it at its time, by the walks in
-    /// `state`; `None` of a model that scores embeddings. The columns are equally long.
-    pub fn walk_logits(
-        &self,
-        tape: &mut Tape<'_>,
-        state: &ModelState,
-        (src, dst): (&[NodeId], &[NodeId]),
-        times: &[EventTime],
-    ) -> Option<Var> {
-        let (network, walks) = (self.walk()?, state.walks.as_ref()?);
-        let mut features = tape.take(src.len(), network.feature_count());
-        walks.features(src, dst, times, features.data_mut());
-        let features = tape.constant(features);
-        Some(network.logits(tape, features))
     }
 }

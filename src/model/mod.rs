@@ -43,6 +43,7 @@ mod neighborhood;
 mod on_gpu;
 mod options;
 pub mod pair_budget;
+mod pairs;
 mod part;
 mod rows;
 mod senders;

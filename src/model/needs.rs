@@ -1,6 +1,8 @@
 //! [`Needs`]: what a model wants of a batch and what it leaves behind, as plain numbers. Whoever samples, gathers,
 //! stores or serves for a model knows it by these and by nothing else.
 
+use std::ops::Range;
+
 use thiserror::Error;
 
 use super::EdgeTypes;
@@ -21,8 +23,7 @@ pub struct Needs {
     /// Windows one behind the other that are sampled for each seed, each with its own K edges; 1 unless there is a
     /// `window`, the length of each.
     pub snapshots: usize,
-    /// Values of a node's memory row, or of the row that is made of its walks. With 0 the model has no memory and
-    /// leaves no messages.
+    /// Values of a node's memory row. With 0 the model has no memory and leaves no messages.
     pub memory_dim: usize,
     /// Values that wait with a message: the other end's memory row, and if messages are averaged all else of them that
     /// is not learned.
@@ -36,7 +37,7 @@ pub struct Needs {
     pub edge_types: usize,
     /// Values of an embedding.
     pub embedding_dim: usize,
-    /// How walks are counted, in a model that scores pairs by them and samples nothing.
+    /// How walks are counted, in a model that scores pairs by them: alone, or beside embeddings.
     pub walks: Option<WalkOptions>,
 }
 
@@ -66,10 +67,23 @@ impl Needs {
         }
     }
 
-    /// Whether seeds are scored by their neighborhoods.
+    /// Whether pairs are scored by embeddings of their ends, be it not by these alone. Else they are scored by walks,
+    /// and nothing is sampled.
     #[must_use]
-    pub fn samples(&self) -> bool {
-        self.walks.is_none()
+    pub fn embeds(&self) -> bool {
+        self.fanout > 0 || self.memory_dim > 0
+    }
+
+    /// Values of the row of a node that readers get: its memory, and behind it the row that is made of its walks.
+    #[must_use]
+    pub fn row_dim(&self) -> usize {
+        self.memory_dim + self.walks.map_or(0, |walks| walks.row_dim())
+    }
+
+    /// Which values of such a row embeddings are made of: the memory, or in a model of walks alone all of them.
+    #[must_use]
+    pub fn embedded(&self) -> Range<usize> {
+        0..if self.embeds() { self.memory_dim } else { self.row_dim() }
     }
 
     /// What is to be sampled for each seed.

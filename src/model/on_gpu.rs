@@ -21,6 +21,7 @@ impl ModelOptions {
     pub fn check_device(&self, device: &Device) -> Result<(), ModelError> {
         let refused = match (device, self) {
             (Device::Cpu, _) => return Ok(()),
+            (_, options) if options.needs().walks.is_some() => Err("walks are counted on the CPU".to_owned()),
             (_, Self::Tgn(tgn)) => of_tgn(tgn),
             (_, Self::Tgat(tgat)) => {
                 let edge = tgat.edge_feature_dim;

@@ -1,6 +1,6 @@
 //! [`options!`]: the options of a model, declared once. The struct, its defaults and its
 //! [`Shape`](super::needs::Shape) derive from the declaration, with what the options of all models have: widths of
-//! feature rows, types of edges and dropout.
+//! feature rows, types of edges, walks and dropout.
 //!
 //! ```text
 //! /// What it is the shape of.
@@ -36,6 +36,8 @@ macro_rules! options {
             pub edge_feature_dim: usize,
             /// Types of edges that are distinguished.
             pub edge_types: $crate::model::EdgeTypes,
+            /// Walks by whose features a second network scores pairs, beside the link predictor.
+            pub walks: Option<$crate::model::walk::WalkOptions>,
             $(#[$dropout_doc])*
             pub dropout: f32,
             $($($(#[$choice_doc])* pub $choice: $kind,)+)?
@@ -48,6 +50,7 @@ macro_rules! options {
                     node_feature_dim: 0,
                     edge_feature_dim: 0,
                     edge_types: $crate::model::EdgeTypes::default(),
+                    walks: None,
                     dropout: $dropout,
                     $($($choice: $chosen,)+)?
                 }

@@ -78,9 +78,9 @@ impl ModelState {
     #[must_use]
     pub fn new(needs: &Needs) -> Self {
         Self {
-            memory: NodeMemory::new(kept_dim(needs)),
+            memory: NodeMemory::new(needs.memory_dim),
             mailbox: Mailbox::new(needs.mailbox_dim),
-            deferred: Deferred::new(kept_dim(needs)),
+            deferred: Deferred::new(needs.memory_dim),
             origin: None,
             began: StreamClock::default(),
             walks: needs.walks.as_ref().map(WalkState::new),
@@ -193,7 +193,7 @@ impl ModelState {
         if found != MAGIC {
             return Err(StateError::Magic { found, expected: MAGIC });
         }
-        let width = kept_dim(needs);
+        let width = needs.memory_dim;
         let widths = [("memory", width), ("mailbox", needs.mailbox_dim)];
         for (table, expected) in widths {
             let found = tables::read_u64(input)?;
@@ -212,11 +212,6 @@ impl ModelState {
         let (origin, mirror) = (origin.first().copied(), NodeMirror::default());
         Ok(Self { memory, mailbox, deferred, origin, began, walks, mirror })
     }
-}
-
-/// Values of a row of memory. Rows that are made of walks are not kept.
-fn kept_dim(needs: &Needs) -> usize {
-    if needs.walks.is_some() { 0 } else { needs.memory_dim }
 }
 
 #[cfg(test)]

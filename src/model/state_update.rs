@@ -108,9 +108,6 @@ impl ModelState {
         fresh: impl Fn(usize) -> &'r [f32],
     ) -> usize {
         let refused = self.write_back(batch, touched, fresh);
-        if let Some(walks) = &mut self.walks {
-            walks.observe(batch.src, batch.dst, batch.times);
-        }
         if self.memory.dimension() > 0 {
             for (&node, &last) in touched.nodes().iter().zip(&touched.last) {
                 let (other, edge, time) = batch.of(node, last as usize);
@@ -144,6 +141,9 @@ impl ModelState {
         fresh: impl Fn(usize) -> &'r [f32],
     ) -> usize {
         self.begin(batch);
+        if let Some(walks) = &mut self.walks {
+            walks.observe(batch.src, batch.dst, batch.times);
+        }
         if self.memory.dimension() == 0 {
             for (&node, &last) in touched.nodes().iter().zip(&touched.last) {
                 self.memory.write(node, &[], batch.times[last as usize]);

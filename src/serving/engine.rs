@@ -102,12 +102,12 @@ impl QueryEngine {
     pub fn publish_for(&self, weights: Weights, scores: Source) -> Result<(), QueryError> {
         let needs = weights.model().needs();
         let rows = [
-            ("memory", needs.memory_dim, self.states.dimension()),
+            ("node state", needs.row_dim(), self.states.dimension()),
             ("edge feature", needs.edge_row_dim, self.stores.edge_features.dimension()),
             ("node feature", needs.node_feature_dim, self.stores.node_features.dimension()),
         ];
         for (what, expected, found) in rows {
-            let unused = expected == 0 && what != "memory";
+            let unused = expected == 0 && what != "node state";
             if expected != found && !unused {
                 return Err(QueryError::Mismatch { what, expected, found });
             }
@@ -307,8 +307,8 @@ impl QueryEngine {
             self.gather(&needs, neighborhood, rows)?;
             let mut tape = Tape::pooled(&Device::Cpu, weights.parameters(), Mode::Inference, pool);
             let nodes = neighborhood.nodes().nodes();
-            let mut memory = tape.take(nodes.len(), needs.memory_dim);
-            self.states.gather(nodes, memory.data_mut());
+            let mut memory = tape.take(nodes.len(), needs.embedded().len());
+            self.states.gather(nodes, needs.embedded(), memory.data_mut());
             let memory = tape.constant(memory);
             let last_event = &|node| self.states.updated(node);
             let origin = self.states.origin();

@@ -1,12 +1,12 @@
-//! Scores of pairs, for every route that returns some: by the baseline, by walks, or by the link head of two
-//! embeddings.
+//! Scores of pairs, for every route that returns some: by the baseline, or by the model, which reads the embeddings of
+//! both ends, their walks, or both.
 
 use super::engine::{CHUNK_ROWS, Moment, distinct, embedding_of};
 use super::{QueryEngine, Source};
 use crate::device::Device;
-use crate::event::NodeId;
-use crate::model::{DistinctNodes, GatherError, Weights, probability};
-use crate::nn::{Mode, Tape};
+use crate::event::{EventTime, NodeId};
+use crate::model::{DistinctNodes, GatherError, Model, Weights, probability};
+use crate::nn::{Mode, Tape, Var};
 
 impl QueryEngine {
     /// Scores of `pairs` at a moment. Every node is embedded once, however many pairs name it.
@@ -16,43 +16,61 @@ impl QueryEngine {
         moment: &Moment,
     ) -> Result<Vec<f32>, GatherError> {
         let Moment { weights, scores, at, .. } = moment;
-        match (scores, weights.model().walk()) {
-            (Source::Baseline, _) => self.score_baseline(pairs, *at),
-            (_, Some(network)) => Ok(self.score_walks(weights, network, pairs, *at)),
-            (_, None) => {
-                let unique = distinct(pairs.iter().flat_map(|&(src, dst)| [src, dst]));
-                let vectors = self.embed(weights, unique.nodes(), *at)?;
-                Ok(self.score(weights, &unique, &vectors, pairs))
-            }
+        if *scores == Source::Baseline {
+            return self.score_baseline(pairs, *at);
         }
+        let unique = distinct(pairs.iter().flat_map(|&(src, dst)| [src, dst]));
+        let vectors = match weights.model().needs().embeds() {
+            true => self.embed(weights, unique.nodes(), *at)?,
+            false => Vec::new(),
+        };
+        Ok(self.score(weights, (&unique, &vectors), pairs, *at))
     }
 
-    /// Probabilities of `pairs` of requested nodes, given the nodes' embeddings.
+    /// Probabilities of `pairs` of requested nodes at `at`, given the nodes' embeddings, if the model scores by these.
     pub(super) fn score(
         &self,
         weights: &Weights,
-        unique: &DistinctNodes,
-        vectors: &[f32],
+        embedded: (&DistinctNodes, &[f32]),
         pairs: &[(NodeId, NodeId)],
+        at: EventTime,
     ) -> Vec<f32> {
-        let dimension = weights.model().needs().embedding_dim;
+        let model = weights.model();
         let mut probabilities = Vec::with_capacity(pairs.len());
         let mut scratch = self.take_scratch();
         for pairs in pairs.chunks(CHUNK_ROWS) {
             let mut tape =
                 Tape::pooled(&Device::Cpu, weights.parameters(), Mode::Inference, &mut scratch.pool);
-            let mut ends = tape.take(2 * pairs.len(), dimension);
-            let nodes = pairs.iter().flat_map(|&(src, dst)| [src, dst]);
-            for (node, row) in nodes.zip(ends.data_mut().chunks_exact_mut(dimension)) {
-                row.copy_from_slice(embedding_of(node, unique, vectors, dimension));
-            }
-            let ends = tape.constant(ends);
-            let count = 2 * pairs.len() as u32;
-            let (src, dst) = ((0..count).step_by(2).collect(), (1..count).step_by(2).collect());
-            let logits = weights.model().logits(&mut tape, ends, src, dst);
+            let by_embeddings =
+                model.needs().embeds().then(|| link_logits(&mut tape, model, embedded, pairs));
+            let by_walks = self.walk_logits(&mut tape, weights, pairs, at);
+            let logits = match (by_embeddings, by_walks) {
+                (Some(logits), Some(by_walks)) => Some(tape.add(logits, by_walks)),
+                (one, other) => one.or(other),
+            };
+            let Some(logits) = logits else { continue };
             probabilities.extend(tape.value(logits).data().iter().copied().map(probability));
         }
         self.put_back(scratch);
         probabilities
     }
+}
+
+/// Logits `[pairs, 1]` by the embeddings of the ends.
+fn link_logits(
+    tape: &mut Tape<'_>,
+    model: &Model,
+    (unique, vectors): (&DistinctNodes, &[f32]),
+    pairs: &[(NodeId, NodeId)],
+) -> Var {
+    let dimension = model.needs().embedding_dim;
+    let mut ends = tape.take(2 * pairs.len(), dimension);
+    let nodes = pairs.iter().flat_map(|&(src, dst)| [src, dst]);
+    for (node, row) in nodes.zip(ends.data_mut().chunks_exact_mut(dimension)) {
+        row.copy_from_slice(embedding_of(node, unique, vectors, dimension));
+    }
+    let ends = tape.constant(ends);
+    let count = 2 * pairs.len() as u32;
+    let (src, dst) = ((0..count).step_by(2).collect(), (1..count).step_by(2).collect());
+    model.logits(tape, ends, src, dst)
 }

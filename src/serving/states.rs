@@ -10,6 +10,7 @@
 //!
 //! Models of walks publish beside the rows of nodes when pairs were last seen, and when the stream began.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use parking_lot::RwLock;
@@ -95,19 +96,23 @@ impl NodeStates {
         self.updated(node).is_some()
     }
 
-    /// Copies the rows of `nodes` into `out` (`nodes.len() * dimension` values), zeros where none was
-    /// published.
-    pub fn gather(&self, nodes: &[NodeId], out: &mut [f32]) {
-        if self.dimension == 0 {
+    /// Copies these columns of the rows of `nodes` into `out` (`nodes.len() * columns.len()` values), zeros where none
+    /// was published.
+    ///
+    /// # Panics
+    /// If there are no such columns.
+    pub fn gather(&self, nodes: &[NodeId], columns: Range<usize>, out: &mut [f32]) {
+        assert!(columns.end <= self.dimension, "columns {columns:?} of {}", self.dimension);
+        if columns.is_empty() {
             return;
         }
         let chunks = self.chunks.read();
-        for (node, out) in nodes.iter().zip(out.chunks_exact_mut(self.dimension)) {
+        for (node, out) in nodes.iter().zip(out.chunks_exact_mut(columns.len())) {
             let chunk = chunks.get(node.index() / CHUNK_ROWS).map(RwLock::read);
             match chunk.as_deref() {
                 Some(Some(chunk)) => {
                     let start = node.index() % CHUNK_ROWS * self.dimension;
-                    out.copy_from_slice(&chunk.rows[start..start + self.dimension]);
+                    out.copy_from_slice(&chunk.rows[start + columns.start..start + columns.end]);
                 }
                 _ => out.fill(0.0),
             }
@@ -171,11 +176,11 @@ mod tests {
         states.publish(NodeId(700), &[1.0, 2.0], EventTime(5));
         assert!(states.has(NodeId(700)) && !states.has(NodeId(699)) && !states.has(NodeId(7000)));
         let mut rows = [9.0; 6];
-        states.gather(&[NodeId(7000), NodeId(700), NodeId(0)], &mut rows);
+        states.gather(&[NodeId(7000), NodeId(700), NodeId(0)], 0..states.dimension(), &mut rows);
         assert_eq!(rows, [0.0, 0.0, 1.0, 2.0, 0.0, 0.0]);
         states.forget(NodeId(700));
         states.forget(NodeId(70_000));
-        states.gather(&[NodeId(700)], &mut rows[..2]);
+        states.gather(&[NodeId(700)], 0..states.dimension(), &mut rows[..2]);
         assert!(rows[..2] == [0.0; 2] && !states.has(NodeId(700)));
     }
 
@@ -192,7 +197,7 @@ mod tests {
             });
             let mut row = [0.0; 64];
             while !writer.is_finished() {
-                states.gather(&[node], &mut row);
+                states.gather(&[node], 0..states.dimension(), &mut row);
                 assert!(row.iter().all(|value| *value == row[0]), "torn row {row:?}");
             }
         });

@@ -141,7 +141,8 @@ mod tests {
         let mut done = Vec::new();
         let bank = Some((EdgeBank::new(BankRule::Unlimited), Sight::EarlierBatches));
         let report =
-            evaluate_prequential(&stream, &mut recorder, bank, 30, 0, &mut |p| done.push(p.done)).unwrap();
+            evaluate_prequential(&stream, &mut recorder, bank, 30, (0, 0.0), &mut |p| done.push(p.done))
+                .unwrap();
         // The 0.85 quantile of 0..=99 is 84.15: 85 events stand before the last part.
         assert_eq!(recorder.batches, [30, 30, 25, 15]);
         assert_eq!(done, [30, 60, 85, 100]);
@@ -193,7 +194,7 @@ mod tests {
         let negatives = PartNegatives::drawn(&stream, &populations, 9);
         let run = |batch| {
             let mut bank = EdgeBank::new(BankRule::Unlimited);
-            let options = EpochOptions { epochs: 3, batch_size: batch, seed: 0 };
+            let options = EpochOptions { epochs: 3, batch_size: batch, met_share: 0.0, seed: 0 };
             evaluate_dyglib(&stream, &populations, &negatives, &mut bank, &options, None, &mut |_| ())
                 .unwrap()
         };

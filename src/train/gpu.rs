@@ -20,7 +20,7 @@ impl Trainer {
     pub fn device_sampler(&self) -> Option<DeviceSampler> {
         let Device::Cuda(work) = &self.device else { return None };
         let has_room = self.graphs.gpu_bytes_max > 0;
-        (has_room && self.model.needs().samples()).then(|| DeviceSampler::new(work.cuda(), self.graphs))
+        (has_room && self.model.needs().embeds()).then(|| DeviceSampler::new(work.cuda(), self.graphs))
     }
 
     /// The model of a new trainer on its device, and what the CPU goes back to if that is a GPU and fails.

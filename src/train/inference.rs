@@ -79,8 +79,21 @@ impl Trainer {
         queries: &[RankQuery<'_>],
     ) -> Result<Vec<Vec<f32>>, TrainError> {
         let mut scratch = self.scratch.lock();
-        if self.state.walks.is_some() {
-            return Ok(self.score_walks(&mut scratch.pool, queries));
+        let (mut sources, mut candidates, mut times) = (Vec::new(), Vec::new(), Vec::new());
+        for query in queries {
+            candidates.extend_from_slice(query.candidates);
+            sources.resize(candidates.len(), query.src);
+            times.resize(candidates.len(), query.time);
+        }
+        if candidates.is_empty() {
+            return Ok(vec![Vec::new(); queries.len()]);
+        }
+        let pairs = (&sources[..], &candidates[..], &times[..]);
+        if !self.model.needs().embeds() {
+            let (parameters, pool) = (&self.model.parameters, &mut scratch.pool);
+            let mut tape = Tape::pooled(&self.device, parameters, Mode::Inference, pool);
+            let scores = self.model.with_walk_logits(&mut tape, &self.state, None, pairs);
+            return Ok(by_query(queries, &tape.read(scores)));
         }
         scratch.neighborhood.clear();
         let (mut src, mut dst, mut rows) = (Vec::new(), Vec::new(), 0);
@@ -92,31 +105,13 @@ impl Trainer {
             dst.extend(rows + 1..=rows + count as u32);
             rows += 1 + count as u32;
         }
-        if dst.is_empty() {
-            return Ok(vec![Vec::new(); queries.len()]);
-        }
         let mut logits = Vec::new();
         self.with_embeddings(world, &mut scratch, |tape, embeddings| {
             let scores = self.model.logits(tape, embeddings, src, dst);
+            let scores = self.model.with_walk_logits(tape, &self.state, Some(scores), pairs);
             logits.extend_from_slice(&tape.read(scores));
         })?;
         Ok(by_query(queries, &logits))
-    }
-
-    /// The same by the walks of each source and its candidates.
-    fn score_walks(&self, pool: &mut TapePool, queries: &[RankQuery<'_>]) -> Vec<Vec<f32>> {
-        let (mut src, mut dst, mut times) = (Vec::new(), Vec::new(), Vec::new());
-        for query in queries {
-            dst.extend_from_slice(query.candidates);
-            src.resize(dst.len(), query.src);
-            times.resize(dst.len(), query.time);
-        }
-        if dst.is_empty() {
-            return vec![Vec::new(); queries.len()];
-        }
-        let mut tape = Tape::pooled(&self.device, &self.model.parameters, Mode::Inference, pool);
-        let logits = self.model.walk_logits(&mut tape, &self.state, (&src, &dst), &times);
-        by_query(queries, &logits.map_or_else(Default::default, |logits| tape.read(logits)))
     }
 
     /// Logits of the positives and of the negatives beside them, with the weights and the state as
@@ -214,7 +209,8 @@ impl Trainer {
     }
 
     /// Hands `f` what serving reads of each of `nodes` (distinct nodes): its memory row after its
-    /// pending message, computed with the weights as they are now, and the time of its last event. Nodes
+    /// pending message, computed with the weights as they are now, and behind it the row that is made of its walks, if
+    /// the model has them; and the time of its last event. Nodes
     /// without any event and rows that are not finite are left out. The state does not change: the next
     /// batch applies the message again, so that its loss can train the memory updater. Messages of events before
     /// `since` have no features.
@@ -301,11 +297,17 @@ impl Trainer {
         } else {
             pools[..parts].iter_mut().zip(nodes.chunks(part)).enumerate().map(compute).collect()
         };
+        let mut joined = vec![0.0; model.needs().row_dim()];
         for ((nodes, rows), pool) in nodes.chunks(part).zip(rows).zip(pools) {
             let (values, width) = (rows.read(), rows.cols());
             for (i, &node) in nodes.iter().enumerate() {
                 let Some(last) = self.state.last_event(node) else { continue };
-                let row = &values[i * width..][..width];
+                let mut row = &values[i * width..][..width];
+                if let (Some(walks), true) = (&self.state.walks, joined.len() > width) {
+                    joined[..width].copy_from_slice(row);
+                    walks.write_row(node, &mut joined[width..]);
+                    row = &joined;
+                }
                 if row.iter().all(|value| value.is_finite()) {
                     f(node, row, last);
                 }

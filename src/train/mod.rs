@@ -14,6 +14,7 @@ mod gpu;
 pub mod historical;
 mod inference;
 pub mod lookahead;
+mod met;
 mod negative;
 mod pass;
 mod placed;
@@ -31,6 +32,7 @@ pub mod stream;
 mod stream_negatives;
 mod trainer;
 
+pub use met::{MET_SHARE_OF_WALKS, MetDestinations};
 pub use negative::DestinationPool;
 pub use prepare::{PreparedBatch, Preparer};
 pub use save::{LoadError, SavedTrainer};

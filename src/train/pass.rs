@@ -90,7 +90,7 @@ pub(super) fn embed(
 impl Pass<'_> {
     /// Whether the pass is computed in parts: on the CPU, of embeddings.
     pub fn has_parts(&self) -> bool {
-        *self.model.device() == Device::Cpu && self.state.walks.is_none()
+        *self.model.device() == Device::Cpu && self.model.needs().embeds()
     }
 
     /// How many distinct nodes there are.
@@ -148,19 +148,27 @@ impl Pass<'_> {
         tape.add(positive, negative)
     }
 
-    /// Scores all pairs on one tape: by their walks where the model counts those, else by embeddings.
+    /// Logits of the pairs of `events` of the batch, and of as many negatives behind them: those by embeddings, if there
+    /// are any, with those by walks.
+    pub fn logits(&self, tape: &mut Tape<'_>, by_embeddings: Option<Var>, events: &Range<usize>) -> Var {
+        if self.state.walks.is_none() {
+            return self.model.with_walk_logits(tape, self.state, by_embeddings, (&[], &[], &[]));
+        }
+        let (src, dst, times) = self.batch.pairs(events);
+        self.model.with_walk_logits(tape, self.state, by_embeddings, (&src, &dst, &times))
+    }
+
+    /// Scores all pairs on one tape.
     pub fn score(&self, tape: &mut Tape<'_>) -> Scored {
-        let (model, batch) = (self.model, self.batch);
-        if self.state.walks.is_some() {
-            let ([src, dst], times) = batch.pairs();
-            if let Some(logits) = model.walk_logits(tape, self.state, (&src, &dst), &times) {
-                return Scored { logits, fresh: None };
-            }
+        let (model, batch, all) = (self.model, self.batch, 0..self.batch.positives().src.len());
+        if !model.needs().embeds() {
+            return Scored { logits: self.logits(tape, None, &all), fresh: None };
         }
         let memory = self.memory(tape, 0..self.nodes());
         let table = self.table(tape, &memory, 0..self.nodes());
         let embeddings = self.embed(tape, table, (0, None));
         let [src, dst] = batch.pairs.of(batch.positives().src.len());
-        Scored { logits: model.logits(tape, embeddings, src, dst), fresh: Some(memory.rows()) }
+        let logits = model.logits(tape, embeddings, src, dst);
+        Scored { logits: self.logits(tape, Some(logits), &all), fresh: Some(memory.rows()) }
     }
 }

@@ -11,6 +11,7 @@
 //! those that wait by then. Each stage may fail when storage does; it leaves the batch as it was before the stage,
 //! which may be tried again.
 
+use std::ops::Range;
 use std::time::Instant;
 
 use super::trainer::{Negatives, Positives, StepMode, TrainError, Trainer, World};
@@ -109,12 +110,14 @@ impl PreparedBatch {
         self.neighborhood.bytes() + self.rows.bytes()
     }
 
-    /// Sources and destinations of the events and, below them, of the negatives, and the times of both.
-    pub(super) fn pairs(&self) -> ([Vec<NodeId>; 2], Vec<EventTime>) {
-        let [src, dst] = &self.pairs.of(self.src.len());
-        let seed = |&i: &u32| self.neighborhood.seed(i as usize);
-        let (src, times) = src.iter().map(seed).unzip();
-        ([src, dst.iter().map(|i| seed(i).0).collect()], times)
+    /// Sources, destinations and times of these events and, below them, of their negatives.
+    pub(super) fn pairs(&self, events: &Range<usize>) -> (Vec<NodeId>, Vec<NodeId>, Vec<EventTime>) {
+        let whole = self.src.len();
+        let ends = self.pairs.of(whole);
+        let pairs = events.clone().chain(whole + events.start..whole + events.end);
+        let seed = |column: &[u32], pair: usize| self.neighborhood.seed(column[pair] as usize);
+        let (src, times) = pairs.clone().map(|pair| seed(&ends[0], pair)).unzip();
+        (src, pairs.map(|pair| seed(&ends[1], pair).0).collect(), times)
     }
 
     /// The nodes whose memory the step computes.
@@ -177,7 +180,7 @@ impl Preparer {
         if mode != StepMode::StateOnly && !positives.src.is_empty() {
             batch.pairs.seed(&mut batch.neighborhood, positives, negatives);
         }
-        if self.needs.samples() && mode != StepMode::StateOnly && !positives.src.is_empty() {
+        if self.needs.embeds() && mode != StepMode::StateOnly && !positives.src.is_empty() {
             world.sample(&self.needs, &mut batch.neighborhood)?;
             batch.sample_seconds = lap(&mut clock);
             batch.neighborhood.number();

@@ -13,6 +13,7 @@ use std::ops::Range;
 
 use thiserror::Error;
 
+use super::met::MetDestinations;
 use super::negative::{DestinationPool, shuffle_front};
 use super::quantile::quantile;
 use super::stream::Stream;
@@ -23,6 +24,9 @@ use crate::event::{EdgeId, EventTime, NodeId};
 /// Share of the events before validation, and before test.
 const VALIDATION_FROM: f64 = 0.70;
 const TEST_FROM: f64 = 0.85;
+
+/// Keeps negatives that a source met apart from everything else that is drawn from one seed.
+const MET: u64 = 0x6d65_745f_7472_6169;
 
 /// One of so many nodes is masked when the protocol draws them.
 const MASKED_ONE_IN: usize = 10;
@@ -246,6 +250,29 @@ impl NegativeSource {
         let mut pool = DestinationPool::new();
         rows.into_iter().for_each(|row| pool.extend(&stream.dst()[row..=row]));
         Self::Drawn { pool, seed }
+    }
+
+    /// The same for the events of `rows`, in their order, but for this share of them: destinations that the event's
+    /// source met in an earlier row. Given pairs stay as they are.
+    #[must_use]
+    pub fn with_met(self, stream: &Stream, rows: &[usize], share: f64) -> Self {
+        let Self::Drawn { pool, seed } = &self else { return self };
+        if share <= 0.0 || pool.is_empty() {
+            return self;
+        }
+        let mut met = MetDestinations::default();
+        let pair = |&row: &usize| (stream.src()[row], stream.dst()[row]);
+        let negative = |(number, (src, dst)): (u64, (NodeId, NodeId))| {
+            let draw = |word, n| {
+                rng::below([MET, *seed, number, word], u32::try_from(n).unwrap_or(u32::MAX)) as usize
+            };
+            let is_met = f64::from(draw(0, 1 << 24) as u32) < share * f64::from(1 << 24);
+            let found = if is_met { met.draw(src, |node| node != dst, |count| draw(1, count)) } else { None };
+            met.observe(&[src], &[dst]);
+            (src, found.unwrap_or_else(|| pool.nodes()[draw(2, pool.len())]))
+        };
+        let (src, dst) = (0..).zip(rows.iter().map(pair)).map(negative).unzip();
+        Self::Given { src, dst }
     }
 
     /// Pairs given for the part called `part` of `expected` events.

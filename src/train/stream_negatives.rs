@@ -10,6 +10,9 @@
 //! seen     one before the batch                 one half historical: of all that were seen, each equally likely
 //!                                               other half recent: of RECENT_EVENTS events before i, as often
 //! ```
+//! A stated share of the negatives is drawn before that from destinations that the event's own source met
+//! ([`MetDestinations`]), if it has any.
+//!
 //! A drawn destination is none that the source has in the batch, unless there is no other. It may be one that the
 //! source had earlier, as is the custom.
 //!
@@ -20,6 +23,7 @@ mod saved;
 
 use std::collections::VecDeque;
 
+use super::met::MetDestinations;
 use super::negative::DestinationPool;
 use hashbrown::HashSet;
 
@@ -31,6 +35,9 @@ pub const RECENT_EVENTS: usize = 1024;
 
 /// Keeps these negatives apart from everything else that is drawn from one seed.
 const STREAM: u64 = 0x6e65_6773_7472_6561;
+
+/// The same for those that a source met.
+const MET: u64 = 0x6d65_7462_6566_6f72;
 
 /// Where a node that is no destination was one last.
 const NEVER: EdgeId = EdgeId(0);
@@ -48,6 +55,7 @@ pub struct StreamNegatives {
     last: Option<NodeTable<EdgeId>>,
     /// Events since destinations were last searched for old ones.
     unsearched: usize,
+    met: MetDestinations,
 }
 
 impl StreamNegatives {
@@ -69,9 +77,10 @@ impl StreamNegatives {
         &self.known
     }
 
-    /// Takes in the destinations of `edges`, which count where destinations age.
-    pub fn observe(&mut self, destinations: &[NodeId], edges: &[EdgeId]) {
+    /// Takes in the ends of `edges`, which count where destinations age.
+    pub fn observe(&mut self, sources: &[NodeId], destinations: &[NodeId], edges: &[EdgeId]) {
         self.known.extend(destinations);
+        self.met.observe(sources, destinations);
         let fresh = destinations.len().saturating_sub(RECENT_EVENTS);
         self.recent.extend(&destinations[fresh..]);
         self.recent.drain(..self.recent.len().saturating_sub(RECENT_EVENTS));
@@ -99,6 +108,7 @@ impl StreamNegatives {
     /// Drops nodes that were deleted.
     pub fn remove(&mut self, nodes: &[NodeId]) {
         self.known.remove(nodes);
+        self.met.forget(nodes);
         if let Some(last) = &mut self.last {
             nodes.iter().for_each(|&node| last.set(node, NEVER));
         }
@@ -108,14 +118,24 @@ impl StreamNegatives {
     #[must_use]
     pub fn bytes(&self) -> usize {
         let last = self.last.as_ref().map_or(0, NodeTable::bytes);
-        self.known.bytes() + self.recent.capacity() * size_of::<NodeId>() + last
+        self.known.bytes() + self.met.bytes() + self.recent.capacity() * size_of::<NodeId>() + last
     }
 
-    /// Fills `out` with one negative destination for each event of a batch, which was not observed yet.
-    pub fn draw(&self, [seed, batch]: [u64; 2], src: &[NodeId], dst: &[NodeId], out: &mut Vec<NodeId>) {
+    /// Fills `out` with one negative destination for each event of a batch, which was not observed yet; this share of
+    /// them are destinations that the event's source met before.
+    pub fn draw(
+        &self,
+        [seed, batch]: [u64; 2],
+        met_share: f64,
+        (src, dst): (&[NodeId], &[NodeId]),
+        out: &mut Vec<NodeId>,
+    ) {
         let beside = Beside::new(self, src, dst);
         out.clear();
-        out.extend((0..dst.len()).map(|i| beside.one(&mut Draws::new([STREAM ^ seed, batch, i as u64]), i)));
+        out.extend((0..dst.len()).map(|i| {
+            let met = beside.met(&mut Draws::new([STREAM ^ MET ^ seed, batch, i as u64]), met_share, i);
+            met.unwrap_or_else(|| beside.one(&mut Draws::new([STREAM ^ seed, batch, i as u64]), i))
+        }));
     }
 
     /// What candidates for the events of a batch are drawn from, which was not observed yet.
@@ -225,6 +245,15 @@ impl<'a> Beside<'a> {
         })
     }
 
+    /// With probability `share`, a destination that the source of event `i` met before and does not have in the batch.
+    fn met(&self, draws: &mut Draws, share: f64, i: usize) -> Option<NodeId> {
+        if draws.unit() >= share {
+            return None;
+        }
+        let may_be = |node| self.before.known.contains(node) && self.is_negative(i, node);
+        self.before.met.draw(self.src[i], may_be, |count| draws.below(count))
+    }
+
     /// With which probabilities the negative of event `i` is an unseen and a fresh destination, so that the batch has
     /// as many of either kind among its negatives as among its positives.
     #[allow(clippy::cast_precision_loss)]
@@ -287,7 +316,7 @@ mod tests {
         let mut counts = [[0_usize; 2]; 2];
         for batch in 0..100_u32 {
             let (src, dst) = events(batch * 50..batch * 50 + 50);
-            negatives.draw([7, u64::from(batch)], &src, &dst, &mut drawn);
+            negatives.draw([7, u64::from(batch)], 0.0, (&src, &dst), &mut drawn);
             for (i, pair) in dst.iter().zip(&drawn).enumerate().filter(|_| batch > 0) {
                 for (label, node) in [*pair.0, *pair.1].into_iter().enumerate() {
                     let unknown = !negatives.known().contains(node);
@@ -295,7 +324,7 @@ mod tests {
                     counts[1][label] += usize::from(unknown && dst[..i].contains(&node));
                 }
             }
-            negatives.observe(&dst, &[]);
+            negatives.observe(&src, &dst, &[]);
         }
         for [positive, negative] in counts {
             let ratio = negative as f64 / positive as f64;
@@ -308,12 +337,12 @@ mod tests {
         let mut negatives = StreamNegatives::new();
         // A hundred destinations, of which one has every other event.
         let dst: Vec<NodeId> = (0..2_000).map(|i| NodeId(if i % 2 == 0 { 0 } else { i / 2 % 100 })).collect();
-        negatives.observe(&dst, &[]);
+        negatives.observe(&dst, &dst, &[]);
         // Few enough events that the batch's own take no place of note among the recent ones.
         let (src, seen) = (vec![NodeId(500); 32], vec![NodeId(50); 32]);
         let (mut drawn, mut all) = (Vec::new(), Vec::new());
         for batch in 0..1_000 {
-            negatives.draw([1, batch], &src, &seen, &mut drawn);
+            negatives.draw([1, batch], 0.0, (&src, &seen), &mut drawn);
             all.extend_from_slice(&drawn);
         }
         let share = |node: u32| all.iter().filter(|drawn| drawn.0 == node).count() as f64 / all.len() as f64;
@@ -324,9 +353,9 @@ mod tests {
         assert!((share(7) - other).abs() < 0.002, "{} for {other}", share(7));
         assert!(!drawn.contains(&NodeId(50)), "the source has it in the batch");
         let mut again = Vec::new();
-        negatives.draw([1, 999], &src, &seen, &mut again);
+        negatives.draw([1, 999], 0.0, (&src, &seen), &mut again);
         assert_eq!(drawn, again);
-        negatives.draw([1, 3], &src, &seen, &mut again);
+        negatives.draw([1, 3], 0.0, (&src, &seen), &mut again);
         assert_ne!(drawn, again);
     }
 
@@ -334,7 +363,7 @@ mod tests {
     fn a_popular_destination_stands_once_among_the_candidates() {
         let mut negatives = StreamNegatives::new();
         let dst: Vec<NodeId> = (0..2_000).map(|i| NodeId(if i % 10 > 0 { 0 } else { i / 10 % 60 })).collect();
-        negatives.observe(&dst, &[]);
+        negatives.observe(&dst, &dst, &[]);
         let (src, dst) = (vec![NodeId(500); 20], (0..20).map(NodeId).collect::<Vec<_>>());
         for i in 0..20 {
             let mut rivals = negatives.rivals(&src, &dst).of([1, 2], i, 30);
@@ -347,20 +376,44 @@ mod tests {
     }
 
     #[test]
+    fn a_share_of_negatives_met_their_source_before() {
+        let mut negatives = StreamNegatives::new();
+        let (src, dst): (Vec<_>, Vec<_>) =
+            (0..2_000).map(|i| (NodeId(i % 50), NodeId(1_000 + i % 50 * 10 + i / 50 % 10))).unzip();
+        negatives.observe(&src, &dst, &[]);
+        let (src, dst): (Vec<_>, Vec<_>) = (0..50).map(|i| (NodeId(i), NodeId(1_000 + i * 10))).unzip();
+        let shares = [0.0, 0.25, 1.0].map(|share| {
+            let (mut drawn, mut met) = (Vec::new(), 0);
+            for batch in 0..40 {
+                negatives.draw([5, batch], share, (&src, &dst), &mut drawn);
+                let is_met = |(src, dst): &(&NodeId, &NodeId)| (dst.0 - 1_000) / 10 == src.0;
+                met += src.iter().zip(&drawn).filter(is_met).count();
+                assert!(drawn.iter().zip(&dst).all(|(drawn, dst)| drawn != dst));
+            }
+            met as f64 / 2_000.0
+        });
+        assert!(shares[0] < 0.04 && (0.22..0.32).contains(&shares[1]) && shares[2] == 1.0, "{shares:?}");
+        negatives.remove(&dst);
+        let mut drawn = Vec::new();
+        negatives.draw([5, 0], 1.0, (&src, &[NodeId(1); 50]), &mut drawn);
+        assert!(drawn.iter().all(|node| !dst.contains(node)), "a deleted destination is not drawn");
+    }
+
+    #[test]
     fn a_batch_of_one_destination_has_negatives_all_the_same() {
         let (src, dst) = (vec![NodeId(1), NodeId(2)], vec![NodeId(9), NodeId(9)]);
         let (mut drawn, mut negatives) = (Vec::new(), StreamNegatives::new());
-        negatives.draw([0, 0], &src, &dst, &mut drawn);
+        negatives.draw([0, 0], 0.0, (&src, &dst), &mut drawn);
         assert_eq!(drawn, dst, "there is no other");
-        negatives.observe(&dst, &[]);
-        negatives.observe(&[NodeId(4)], &[]);
-        negatives.draw([0, 3], &src, &dst, &mut drawn);
+        negatives.observe(&src, &dst, &[]);
+        negatives.observe(&[NodeId(3)], &[NodeId(4)], &[]);
+        negatives.draw([0, 3], 0.0, (&src, &dst), &mut drawn);
         assert_eq!(drawn, [NodeId(4); 2]);
-        negatives.draw([0, 3], &[], &[], &mut drawn);
+        negatives.draw([0, 3], 0.0, (&[], &[]), &mut drawn);
         assert!(drawn.is_empty());
         assert_eq!(negatives.rivals(&src, &dst).of([0, 3], 1, 5), [NodeId(4)]);
         negatives.remove(&[NodeId(4)]);
-        negatives.draw([0, 3], &src, &dst, &mut drawn);
+        negatives.draw([0, 3], 0.0, (&src, &dst), &mut drawn);
         assert_eq!(drawn, dst, "a deleted destination is not drawn, recent or not");
     }
 
@@ -370,13 +423,13 @@ mod tests {
         for batch in 0..100_u32 {
             let dst: Vec<NodeId> = (0..10).map(|i| NodeId(batch * 10 + i)).collect();
             let end = u64::from(batch) * 10 + 10;
-            negatives.observe(&dst, &(end - 10..end).map(EdgeId).collect::<Vec<_>>());
+            negatives.observe(&dst, &dst, &(end - 10..end).map(EdgeId).collect::<Vec<_>>());
             negatives.keep_from(EdgeId(end.saturating_sub(100)));
             assert!(negatives.known().len() <= 220, "{}", negatives.known().len());
         }
         assert!(negatives.known().contains(NodeId(999)) && !negatives.known().contains(NodeId(700)));
         let mut kept = StreamNegatives::new();
-        kept.observe(&[NodeId(1)], &[EdgeId(0)]);
+        kept.observe(&[NodeId(2)], &[NodeId(1)], &[EdgeId(0)]);
         kept.keep_from(EdgeId(1_000));
         assert_eq!(kept.known().len(), 1, "where nothing ages, all are kept");
     }

@@ -356,7 +356,7 @@ impl Trainer {
     #[must_use]
     pub fn defers(&self) -> bool {
         let delays = self.options.gradient_delay_batches > 0 && self.device == Device::Cpu;
-        delays && self.state.memory.dimension() > 0 && self.state.walks.is_none()
+        delays && self.state.memory.dimension() > 0
     }
 
     /// Where the model computes.

@@ -118,6 +118,8 @@ fn former_spellings_of_flags_are_accepted() {
             "--dropout 1.5 is not in 0..1",
         ),
         (&["--model", "walk", "--embedding-dim", "32"], "--embedding-dimension shapes"),
+        (&["--model", "walk", "--walks"], "--walks shapes"),
+        (&["--model", "tgn", "--met-negatives", "1.5"], "--met-negatives 1.5 is not in 0..=1"),
         (&["--model", "walk", "--edge-types", "2", "--edge-type-dim", "3"], "--edge-types shapes"),
     ] {
         let error = format!("{:#}", eval(folder.path(), flags).unwrap_err());
@@ -263,6 +265,23 @@ fn types_of_events_are_seen_as_far_as_they_are_known_and_the_others_counted() {
     assert!(none.get("edge_types").is_none() && none.get("unknown_type_events_count").is_none());
     let precision = [few, all, none].map(|found| share(&found, "mean_average_precision").to_bits());
     assert!(precision[0] != precision[1] && precision[1] != precision[2], "{precision:?}");
+}
+
+#[test]
+fn walks_beside_embeddings_are_named_and_learned_from() {
+    let folder = tempfile::tempdir().unwrap();
+    let measure = |more: &[&str]| {
+        let flags = ["--model", "graphmixer", "--protocol", "prequential", "--batch-events", "20"];
+        timeless(eval(folder.path(), &[&flags[..], more].concat()).unwrap())
+    };
+    let (alone, both) = (measure(&[]), measure(&["--walks", "--walk-dimension", "32"]));
+    assert_eq!((&alone["walks"], &alone["met_negatives"]), (&Value::Null, &Value::Null));
+    assert_eq!((&both["walks"], &both["met_negatives"]), (&true.into(), &0.2.into()));
+    assert_eq!((&both["walk_dimension"], &both["walk_decay_span_power"]), (&32.into(), &10.0.into()));
+    let unmet = measure(&["--walks", "--walk-dimension", "32", "--met-negatives", "0"]);
+    let precision = |found: &Value| share(found, "last15_average_precision");
+    assert!(precision(&unmet) != precision(&alone) && precision(&both) != precision(&unmet));
+    assert_eq!(precision(&measure(&["--met-negatives", "0"])), precision(&alone));
 }
 
 #[test]

@@ -65,11 +65,12 @@ fn by_scores(process: &Process, src: i64, destinations: &BTreeSet<i64>) -> Vec<(
 }
 
 /// The top of a settled index equals, bit for bit, the best of all destinations scored one by one.
-fn top_equals_scoring_all(kind: &str, events: usize) {
+fn top_equals_scoring_all((kind, walks): (&str, bool), events: usize) {
     let Some(folder) = data_folder() else { return };
     let stream = read_stream(&folder.join("uci.csv.gz"), &mut |_| ()).unwrap();
     let data = tempfile::tempdir().unwrap();
-    let process = start(data.path()).set(&format!("model.kind={kind}")).set("learner.replay.ratio=0").ready();
+    let start = start(data.path()).set(&format!("model.kind={kind}")).set(&format!("model.walks={walks}"));
+    let process = start.set("learner.replay.ratio=0").ready();
     let key = |node: evergraph::event::NodeId| i64::from(node.0);
     let (mut destinations, mut met) = (BTreeSet::new(), HashMap::<i64, HashSet<i64>>::new());
     let mut lines = Vec::new();
@@ -122,17 +123,22 @@ fn top_equals_scoring_all(kind: &str, events: usize) {
 
 #[test]
 fn the_top_equals_scoring_every_destination_where_the_head_splits() {
-    top_equals_scoring_all("tgn", 20_000);
+    top_equals_scoring_all(("tgn", false), 20_000);
+}
+
+#[test]
+fn the_top_equals_scoring_every_destination_where_walks_have_a_say() {
+    top_equals_scoring_all(("tgn", true), 10_000);
 }
 
 #[test]
 fn the_top_equals_scoring_every_destination_with_a_head_of_products() {
-    top_equals_scoring_all("graphsage", 10_000);
+    top_equals_scoring_all(("graphsage", false), 10_000);
 }
 
 #[test]
 fn the_top_equals_scoring_every_destination_by_walks() {
-    top_equals_scoring_all("walk", 10_000);
+    top_equals_scoring_all(("walk", false), 10_000);
 }
 
 /// Users 0 to 9 and items a, b, …: user `u` met items `u` to `u + 3`, several times.

@@ -34,7 +34,7 @@ pub fn models() -> Vec<TrainerOptions> {
     let dysat = DysatOptions { embedding_dim, signature_dim, time_dim: 6, fanout: 3, ..Default::default() };
     let dysat = DysatOptions { snapshots: 3, snapshot_width: 700, ..dysat };
     let with_memory: [ModelOptions; 3] = [tgn().into(), jodie.into(), identity.into()];
-    let averaged = [
+    let averaged: [ModelOptions; 2] = [
         TgnOptions { aggregator: Aggregator::Mean, ..tgn() }.into(),
         TgnOptions { aggregator: Aggregator::Mean, ..jodie }.into(),
     ];
@@ -50,8 +50,15 @@ pub fn models() -> Vec<TrainerOptions> {
         TrainerOptions { model: own.model.with_features(1, 3).with_edge_types(EdgeTypes::new(9, 3)), ..own }
     };
     let walk = WalkOptions { steps: 2, dimension: 32, hidden: [12, 8], seed: 3, ..WalkOptions::default() };
-    let plain: Vec<ModelOptions> =
-        with_memory.into_iter().chain(without).chain(averaged).chain([walk.into()]).collect();
+    let with_walks =
+        [tgn().into(), averaged[1], mixer.into()].map(|model: ModelOptions| model.with_walks(Some(walk)));
+    let plain: Vec<ModelOptions> = with_memory
+        .into_iter()
+        .chain(without)
+        .chain(averaged)
+        .chain([walk.into()])
+        .chain(with_walks)
+        .collect();
     let untyped = ["dysat", "walk"];
     let again: Vec<_> = plain.iter().filter(|model| !untyped.contains(&model.name())).map(typed).collect();
     plain.into_iter().map(trained).chain(again).collect()
@@ -247,7 +254,7 @@ fn stream_known_early<const BY: i64>() -> Stream {
 
 #[test]
 fn an_events_features_show_only_after_it_and_a_leak_is_seen() {
-    for options in models().into_iter().filter(|options| options.model.needs().samples()) {
+    for options in models().into_iter().filter(|options| options.model.needs().embeds()) {
         let (name, needs) = (options.model.name(), options.model.needs());
         assert!(!own_features_show(options, stream_known_early::<0>, step), "{name}");
         // Leaks built on purpose: a property that these do not break would hold of anything.
@@ -260,7 +267,7 @@ fn an_events_features_show_only_after_it_and_a_leak_is_seen() {
 
 #[test]
 fn a_destination_shows_in_the_walks_of_later_batches_only_and_a_leak_is_seen() {
-    let walk = models().into_iter().find(|options| !options.model.needs().samples()).unwrap();
+    let walk = models().into_iter().find(|options| !options.model.needs().embeds()).unwrap();
     let (stream, last) = (Stream::new(5), 3 * BATCH - 1);
     let mut dst = stream.dst.clone();
     dst[last] = NodeId(SOURCES + (dst[last].0 + 5) % DESTINATIONS);
@@ -324,7 +331,7 @@ fn being_asked_leaves_no_trace_and_only_remembering_needs_no_sample() {
         let mut published = 0;
         let nodes = &everyone;
         let count = |node: NodeId, row: &[f32], last: EventTime| {
-            assert_eq!((row.len(), last_of(&stream, node)), (options.model.needs().memory_dim, Some(last)));
+            assert_eq!((row.len(), last_of(&stream, node)), (options.model.needs().row_dim(), Some(last)));
             published += 1;
         };
         asked.publish_rows(EventTime::MIN, &stream.edge_features, nodes, count).unwrap();

@@ -70,7 +70,7 @@ impl Case {
 
     fn run(&self, rule: BankRule, kind: &str) -> DyglibReport {
         let (negatives, mut bank) = (self.part_negatives(kind), EdgeBank::new(rule));
-        let options = EpochOptions { epochs: 1, batch_size: BATCH, seed: 0 };
+        let options = EpochOptions { epochs: 1, batch_size: BATCH, met_share: 0.0, seed: 0 };
         let Self { stream, populations, .. } = self;
         evaluate_dyglib(stream, populations, &negatives, &mut bank, &options, None, &mut |_| ()).unwrap()
     }
@@ -159,7 +159,7 @@ fn past_pairs_drawn_here_are_as_hard_as_those_of_the_files() {
         let mut negatives = PartNegatives::drawn(stream, populations, 0);
         negatives.test = past.negatives(&part, BATCH);
         let (mut bank, options) =
-            (EdgeBank::new(rule), EpochOptions { epochs: 1, batch_size: BATCH, seed: 0 });
+            (EdgeBank::new(rule), EpochOptions { epochs: 1, batch_size: BATCH, met_share: 0.0, seed: 0 });
         let report = evaluate_dyglib(stream, populations, &negatives, &mut bank, &options, None, &mut |_| ());
         let found = 100.0 * report.unwrap().test.ranking.average_precision;
         assert!(

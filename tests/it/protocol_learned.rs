@@ -99,7 +99,7 @@ fn uci_precision(model: impl Into<ModelOptions>, epochs: usize) -> Option<f64> {
 fn precision(name: &'static str, model: impl Into<ModelOptions>, epochs: usize) -> Option<f64> {
     let case = Case::open(&data_folder()?, name);
     let negatives = case.part_negatives("rnd");
-    let options = EpochOptions { epochs, batch_size: 200, seed: 0 };
+    let options = EpochOptions { epochs, batch_size: 200, met_share: 0.0, seed: 0 };
     let Case { stream, populations, .. } = &case;
     let mut model = Learned::new(stream, populations, trainer_of(model.into())).unwrap();
     let report = evaluate_dyglib(stream, populations, &negatives, &mut model, &options, None, &mut |_| ());
@@ -153,7 +153,7 @@ fn continuous_training_on_uci_stays_above_edgebank() {
 
 /// The walk model's test average precision, at the best of `epochs` epochs.
 fn walk_precision(case: &Case, epochs: usize) -> f64 {
-    let options = EpochOptions { epochs, batch_size: 200, seed: 0 };
+    let options = EpochOptions { epochs, batch_size: 200, met_share: 0.0, seed: 0 };
     let Case { stream, populations, .. } = case;
     let mut model = Learned::new(stream, populations, trainer_of(WalkOptions::default().into())).unwrap();
     let negatives = case.part_negatives("rnd");

@@ -43,7 +43,7 @@ fn engine_for(stream: &Stream, model: ModelOptions) -> QueryEngine {
         edge_features: stream.edge_features.clone(),
         node_features: stream.node_features.clone(),
     };
-    QueryEngine::new(stores, Arc::new(NodeStates::new(model.needs().memory_dim)), Arc::new(Progress::new()))
+    QueryEngine::new(stores, Arc::new(NodeStates::new(model.needs().row_dim())), Arc::new(Progress::new()))
 }
 
 /// Publishes everything a trainer knows.

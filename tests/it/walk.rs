@@ -156,5 +156,5 @@ fn a_file_is_learned_and_old_events_are_not_replayed() {
     );
     assert!(process.terminate().success());
     let said = start(data.path()).set("learner.replay.ratio=0.5").fails();
-    assert!(said.contains("learner.replay.ratio = 0.5: must be 0 for walk"), "{said}");
+    assert!(said.contains("learner.replay.ratio = 0.5: must be 0 with walks"), "{said}");
 }

@@ -136,7 +136,7 @@ fn engine(args: &IndexArgs) -> anyhow::Result<QueryEngine> {
     let dimension = ("model.embedding_dimension".to_owned(), args.dimension.to_string());
     let options = Config::load(None, &[dimension])?.model_options();
     let model = Model::new(options, 0, &Device::Cpu)?;
-    let width = model.needs().memory_dim;
+    let width = model.needs().row_dim();
     let stores =
         Stores::new(GraphStore::new(GraphOptions::default()), FeatureStore::new(0), FeatureStore::new(0));
     for node in 0..args.rows {

@@ -135,20 +135,20 @@ impl Run<'_> {
         let Self { args, stream, device, watch } = self;
         let bank = || EdgeBank::new(args.edgebank.rule());
         let blind = || Some((bank(), Sight::EarlierBatches));
-        let (batch_size, seed) = (args.batch_events as usize, args.seed);
+        let (batch_size, draws) = (args.batch_events as usize, (args.seed, args.met_share()));
         let figures = match args.model {
-            ModelName::Edgebank => evaluate_prequential(stream, &mut bank(), None, batch_size, seed, watch),
+            ModelName::Edgebank => evaluate_prequential(stream, &mut bank(), None, batch_size, draws, watch),
             ModelName::Poptrack => {
                 let mut counts = Popularity::new(args.half_life);
-                evaluate_prequential(stream, &mut counts, blind(), batch_size, seed, watch)
+                evaluate_prequential(stream, &mut counts, blind(), batch_size, draws, watch)
             }
             _ => {
                 let trainer = trainer(args, stream, device)?;
                 // A walk model sees nothing of its batch.
-                let samples = trainer.model().needs().samples();
+                let samples = trainer.model().needs().embeds();
                 let sight = if samples { args.sight.into() } else { Sight::EarlierBatches };
                 let mut model = TestThenTrain::new(stream, trainer, sight)?;
-                evaluate_prequential(stream, &mut model, Some((bank(), sight)), batch_size, seed, watch)
+                evaluate_prequential(stream, &mut model, Some((bank(), sight)), batch_size, draws, watch)
             }
         }?;
         report.split(Split::by_quantiles(stream.times()), stream.len());
@@ -172,7 +172,8 @@ impl Run<'_> {
 
     fn epoch_options(&self) -> EpochOptions {
         let EvalArgs { epochs, batch_events, seed, .. } = *self.args;
-        EpochOptions { epochs: epochs as usize, batch_size: batch_events as usize, seed }
+        let met_share = self.args.met_share();
+        EpochOptions { epochs: epochs as usize, batch_size: batch_events as usize, met_share, seed }
     }
 
     /// The negatives of all parts; those of the inductive test are random unless pairs of the past are requested.

@@ -58,18 +58,35 @@ impl Report {
         report
     }
 
+    /// How walks are counted.
+    fn walks(&mut self, args: &EvalArgs) {
+        self.set("walk_steps", args.walk_steps);
+        self.set("walk_dimension", args.walk_dimension);
+        match args.walk_decay {
+            Decay::Rate(rate) => self.set("walk_decay_rate", rate),
+            Decay::Span(power) => self.set("walk_decay_span_power", power),
+        }
+    }
+
     /// The model's options.
     fn model(&mut self, args: &EvalArgs, stream: &Stream, prequential: bool) {
         let model = args.model_options();
         if model.is_some() {
             self.set("learning_rate", args.learning_rate);
             self.set("device", args.compute.device.to_string());
+            if args.met_share() > 0.0 {
+                self.set("met_negatives", args.met_share());
+            }
         }
-        if let Some(model) = model.filter(|model| model.needs().samples()) {
+        if let Some(model) = model.filter(|model| model.needs().embeds()) {
             self.set("embedding_dimension", model.needs().embedding_dim);
             self.set("dropout", args.dropout.unwrap_or_else(|| shortest(model.dropout())));
             if let Some(aggregator) = args.aggregator {
                 self.set("aggregator", name_of(aggregator));
+            }
+            if args.walks {
+                self.set("walks", true);
+                self.walks(args);
             }
             if args.edge_types > 0 {
                 self.set("edge_types", args.edge_types);
@@ -81,14 +98,7 @@ impl Report {
             }
         }
         match args.model {
-            ModelName::Walk => {
-                self.set("walk_steps", args.walk_steps);
-                self.set("walk_dimension", args.walk_dimension);
-                match args.walk_decay {
-                    Decay::Rate(rate) => self.set("walk_decay_rate", rate),
-                    Decay::Span(power) => self.set("walk_decay_span_power", power),
-                }
-            }
+            ModelName::Walk => self.walks(args),
             ModelName::Dysat => {
                 self.set("snapshots", args.snapshots);
                 self.set("snapshot_width", args.snapshot_width);

@@ -81,7 +81,7 @@ fn shown(trainer: Trainer) -> (Vec<f32>, Vec<Option<EventTime>>, u64, i64) {
     let states = &rig.shared.engine.states;
     let nodes: Vec<NodeId> = (0..32).map(NodeId).collect();
     let mut rows = vec![0.0; nodes.len() * states.dimension()];
-    states.gather(&nodes, &mut rows);
+    states.gather(&nodes, 0..states.dimension(), &mut rows);
     let times = nodes.iter().map(|&node| states.updated(node)).collect();
     let applied = rig.shared.status.report().applied;
     (rows, times, applied, rig.shared.metrics.device.degraded.get())

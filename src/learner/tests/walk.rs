@@ -13,7 +13,7 @@ fn walk() -> TrainerOptions {
 
 fn rig() -> Rig {
     let mut rig = Rig::new();
-    rig.restart_for(walk().model.needs().memory_dim);
+    rig.restart_for(walk().model.needs().row_dim());
     rig
 }
 
@@ -141,7 +141,7 @@ fn a_deleted_node_leaves_no_row_no_pair_and_no_byte_of_its_own() {
     rig.append(edges((2..20).map(|i| (2, 10, odd + i))), STARTED);
     learner.drain();
     let row = |learner: &Learner| {
-        let mut row = vec![0.0; walk().model.needs().memory_dim];
+        let mut row = vec![0.0; walk().model.needs().row_dim()];
         learner.trainer.state().walks.as_ref().unwrap().write_row(NodeId(9), &mut row);
         row
     };
@@ -164,8 +164,8 @@ fn a_deleted_node_leaves_no_row_no_pair_and_no_byte_of_its_own() {
     let engine = &rig.shared.engine;
     assert!(engine.states.pairs.get(NodeId(25), NodeId(9)).is_none() && !engine.states.has(NodeId(9)));
     assert!(engine.states.pairs.get(NodeId(2), NodeId(10)).is_some(), "others keep theirs");
-    let mut published = vec![9.0; walk().model.needs().memory_dim];
-    engine.states.gather(&[NodeId(9)], &mut published);
+    let mut published = vec![9.0; walk().model.needs().row_dim()];
+    engine.states.gather(&[NodeId(9)], 0..engine.states.dimension(), &mut published);
     assert!(published.iter().all(|value| *value == 0.0));
     // To the model it is a node that it never saw.
     let (embeddings, scores) = responses(&rig);

@@ -73,20 +73,28 @@ impl WalkOptions {
     pub fn needs(&self) -> Needs {
         let embedding_dim = (self.steps + 1) * self.dimension;
         let nothing = Needs::recent(0, 1, [0, 0], EdgeTypes::default(), embedding_dim);
-        Needs { memory_dim: row_dim(self.steps, self.dimension), walks: Some(*self), ..nothing }
+        Needs { walks: Some(*self), ..nothing }
     }
 
-    /// The options as named numbers, but for the seed, which stays that of the state.
+    /// Values of the row of a node that readers get.
+    #[must_use]
+    pub fn row_dim(&self) -> usize {
+        row_dim(self.steps, self.dimension)
+    }
+
+    /// The options as named numbers, but for the seed, which stays that of the state; zeros without walks.
     #[allow(clippy::cast_precision_loss)]
-    pub(in crate::model) fn as_fields(&self) -> Vec<(&'static str, f64)> {
-        let [first, second] = self.hidden;
+    pub(in crate::model) fn as_fields(walks: Option<&Self>) -> Vec<(&'static str, f64)> {
+        let none = Self { steps: 0, dimension: 0, decay: Decay::Rate(0.0), seed: 0, hidden: [0; 2] };
+        let walks = walks.unwrap_or(&none);
+        let [first, second] = walks.hidden;
         let counts = [
-            ("walk_steps", self.steps),
-            ("walk_dimension", self.dimension),
+            ("walk_steps", walks.steps),
+            ("walk_dimension", walks.dimension),
             ("first hidden layer", first),
             ("second hidden layer", second),
         ];
-        let (rate, power) = match self.decay {
+        let (rate, power) = match walks.decay {
             Decay::Rate(rate) => (rate, 0.0),
             Decay::Span(power) => (0.0, power),
         };

@@ -10,11 +10,14 @@ use super::generation::Generation;
 use super::table::{Measure, Scan};
 use super::top_response::{FoundNode, Order, TopResponse, TopResult, TopSource};
 use super::{Condition, Coverage, IndexState, LiveIndex};
-use crate::event::NodeId;
+use crate::event::{EventTime, NodeId};
 use crate::model::GatherError;
 
 /// Candidates that the second stage looks at, where the head does not split.
 pub(super) const WIDE_ROWS: usize = 16_384;
+
+/// The same where it splits, and walks have a say beside it.
+const WALKED_ROWS: usize = 2_048;
 
 /// Most events of a source that are searched for destinations it has met; bounds the time of a request about a hub.
 const MET_EDGES_MAX: usize = 65_536;
@@ -162,7 +165,7 @@ impl QueryEngine {
 
     /// The destinations that matter besides the rows.
     fn met(&self, item: &TopSource, id: Option<NodeId>, moment: &Moment) -> Result<Vec<NodeId>, GatherError> {
-        let is_wanted = moment.scores == Source::Baseline || moment.weights.model().walk().is_some();
+        let is_wanted = moment.scores == Source::Baseline || moment.weights.model().needs().walks.is_some();
         match id.filter(|_| is_wanted || item.request.exclude_met) {
             Some(id) => Ok(self.stores.graph.view().destinations(id, moment.at, MET_EDGES_MAX)?),
             None => Ok(Vec::new()),
@@ -181,8 +184,7 @@ impl QueryEngine {
             }
             (Some(vector), None) => Measure::Dot(vector.to_vec()),
         };
-        let is_wide = matches!(measure, Measure::Dot(_));
-        let most = shortlist_length(request.limit).max(if is_wide { WIDE_ROWS } else { 0 });
+        let most = shortlist_length(request.limit).max(looked_at(&measure, rows));
         Scan { measure, allowed, best: Best::new(most) }
     }
 
@@ -208,19 +210,22 @@ impl QueryEngine {
         (rows, scanned): (&Generation, usize),
         moment: &Moment,
     ) -> Listed {
-        let request = &asked.item.request;
-        let (is_head, is_dot) =
-            (matches!(scan.measure, Measure::Head { .. }), matches!(scan.measure, Measure::Dot(_)));
+        let (request, looked_at) = (&asked.item.request, looked_at(&scan.measure, rows));
+        let is_head = matches!(scan.measure, Measure::Head { .. }) && looked_at == 0;
         let may_be = |node: &NodeId| {
             scan.allowed.takes(*node)
                 && (!scan.allowed.destinations || self.states.touched.is_destination(*node))
         };
         let met: Vec<NodeId> = asked.met.iter().copied().filter(may_be).collect();
         let (mut found, short) = (self.found_by(scan, rows), shortlist_length(request.limit));
-        let all = found.len() < if is_dot { short.max(WIDE_ROWS) } else { short };
-        let (is_walk, mut is_cut) = (rows.weights.model().walk().is_some(), false);
-        if let (true, false, Some((id, vector))) = (is_dot, is_walk, asked.id.zip(asked.vector)) {
-            found = self.by_head(rows, (id, vector), &found);
+        let all = found.len() < short.max(looked_at);
+        let (is_walk, mut is_cut) = (!rows.weights.model().needs().embeds(), false);
+        if let (1.., false, Some(source)) = (looked_at, is_walk, asked.id.zip(asked.vector)) {
+            // Walks may put what was met before anything that embeddings find.
+            let met =
+                met.iter().take(if rows.weights.model().walks_beside().is_some() { looked_at } else { 0 });
+            let nodes = distinct(found.iter().map(|&(_, node)| node).chain(met.copied()));
+            found = self.by_head(rows, source, nodes.nodes(), moment.at);
             is_cut = found.len() > short;
             found.truncate(short);
         }
@@ -239,19 +244,19 @@ impl QueryEngine {
         Listed { nodes, scanned, order, complete }
     }
 
-    /// `found` in the order of the head, which reads the embeddings of the rows.
+    /// `nodes` with their scores, the best first, by the embeddings of the rows, and by walks if these have a say.
     fn by_head(
         &self,
         rows: &Generation,
         (id, vector): (NodeId, &[f32]),
-        found: &[(f32, NodeId)],
+        nodes: &[NodeId],
+        at: EventTime,
     ) -> Vec<(f32, NodeId)> {
-        let nodes: Vec<NodeId> = found.iter().map(|&(_, node)| node).collect();
         let unique = distinct(std::iter::once(id).chain(nodes.iter().copied()));
-        let vectors = [vector, &rows.table.vectors(&nodes)].concat();
+        let vectors = [vector, &rows.table.vectors(nodes)].concat();
         let pairs: Vec<_> = nodes.iter().map(|&node| (id, node)).collect();
-        let scores = self.score(&rows.weights, &unique, &vectors, &pairs);
-        let mut found: Vec<_> = scores.into_iter().zip(nodes).collect();
+        let scores = self.score(&rows.weights, (&unique, &vectors), &pairs, at);
+        let mut found: Vec<_> = scores.into_iter().zip(nodes.iter().copied()).collect();
         found.sort_by(better_first);
         found
     }
@@ -305,6 +310,15 @@ impl QueryEngine {
             Some(FoundNode { key, score, cold: cold || is_cold(node) })
         };
         Ok(TopResult { order, cold, found: scored.into_iter().filter_map(node).take(limit).collect() })
+    }
+}
+
+/// Candidates that a second stage looks at, which scores them by the embeddings of the rows; 0: there is none.
+fn looked_at(measure: &Measure, rows: &Generation) -> usize {
+    match measure {
+        Measure::Dot(_) => WIDE_ROWS,
+        Measure::Head { .. } if rows.weights.model().walks_beside().is_some() => WALKED_ROWS,
+        _ => 0,
     }
 }
 

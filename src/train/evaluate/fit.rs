@@ -14,6 +14,8 @@ pub struct EpochOptions {
     pub epochs: usize,
     /// Events a batch, at least 1.
     pub batch_size: usize,
+    /// Share of the negatives of training that are destinations which the source met before, 0 to 1.
+    pub met_share: f64,
     /// Seed of the negatives of training.
     pub seed: u64,
 }
@@ -51,6 +53,7 @@ pub(super) fn fit<T: Trainable, V>(
         contender.reset();
         let seed = Draw::Train.seed(options.seed, epoch as u64);
         let negatives = NegativeSource::drawn(stream, populations.train.iter().copied(), seed);
+        let negatives = negatives.with_met(stream, &populations.train, options.met_share);
         let mut watch_training = |progress: &_| watch(progress);
         let mut part = Epoch::new(
             stream,

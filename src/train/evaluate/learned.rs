@@ -182,7 +182,7 @@ impl Encoder for Learned {
     /// The embedding of the source, or where pairs are scored by their walks the row of the event's pair: where a
     /// source goes describes it as much as what it did before.
     fn encode(&self, batch: &Batch, rows: &mut Vec<f32>) -> Result<(), EvaluationError> {
-        if let Some(walks) = &self.trainer.state().walks {
+        if let (false, Some(walks)) = (self.trainer.model().needs().embeds(), &self.trainer.state().walks) {
             let from = rows.len();
             rows.resize(from + batch.rows.len() * walks.feature_count(), 0.0);
             walks.features(&batch.src, &batch.dst, &batch.times, &mut rows[from..]);
@@ -249,7 +249,7 @@ impl<'a> TestThenTrain<'a> {
             self.old.load(self.stream, start..start + length);
             self.old.negative_src.clone_from(&self.old.src);
             let Batch { src, dst, negative_dst, .. } = &mut self.old;
-            self.pool.draw([seed ^ replay::STREAM ^ number, now], src, dst, negative_dst);
+            self.pool.draw([seed ^ replay::STREAM ^ number, now], 0.0, (src, dst), negative_dst);
             let world = self.features.world(&self.graph);
             let (positives, negatives) = (self.old.positives(), self.old.negatives());
             self.trainer.prepare(&world, &positives, &negatives, StepMode::Train, &mut self.replayed)?;
@@ -277,7 +277,7 @@ impl Contender for TestThenTrain<'_> {
         self.trainer.prepare(&world, &batch.positives(), &batch.negatives(), mode, &mut self.batch)?;
         let report = self.trainer.test_and_step(&self.batch)?;
         self.graph.add(&edges)?;
-        self.pool.observe(&batch.dst, &[]);
+        self.pool.observe(&batch.src, &batch.dst, &[]);
         if mode == StepMode::Train {
             self.replay(first, batch.rows.len())?;
         }

@@ -77,7 +77,7 @@ pub fn evaluate_prequential(
     contender: &mut dyn Contender,
     mut baseline: Option<(EdgeBank, Sight)>,
     batch_size: usize,
-    seed: u64,
+    (seed, met_share): (u64, f64),
     watch: &mut Watch<'_>,
 ) -> Result<PrequentialReport, EvaluationError> {
     let last15 = Split::by_quantiles(stream.times()).test;
@@ -92,7 +92,7 @@ pub fn evaluate_prequential(
         }
         batch.load(stream, start..end);
         batch.negative_src.clone_from(&batch.src);
-        pool.draw([seed, number], &batch.src, &batch.dst, &mut batch.negative_dst);
+        pool.draw([seed, number], met_share, (&batch.src, &batch.dst), &mut batch.negative_dst);
         let decile = start * DECILES / stream.len();
         let clock = Instant::now();
         let scores = contender.take(&batch, StepMode::Train)?;
@@ -109,7 +109,7 @@ pub fn evaluate_prequential(
             };
             others.push(&scores, decile, start >= last15);
         }
-        pool.observe(&batch.dst, &[]);
+        pool.observe(&batch.src, &batch.dst, &[]);
         (start, number) = (end, number + 1);
         watch(&Progress {
             stage: Stage::Prequential,

@@ -2,7 +2,7 @@
 
 use std::io::{Error, ErrorKind, Read, Result, Write};
 
-use super::{NEVER, StreamNegatives};
+use super::{MetDestinations, NEVER, StreamNegatives};
 use crate::event::NodeId;
 use crate::model::tables::{read_nodes, read_table, read_u64, write_nodes, write_table, write_u64};
 
@@ -16,7 +16,8 @@ impl StreamNegatives {
         write_table(out, &self.recent.iter().copied().collect::<Vec<NodeId>>())?;
         write_u64(out, u64::from(self.last.is_some()))?;
         self.last.iter().try_for_each(|last| write_nodes(out, last, |edge| edge))?;
-        write_u64(out, self.unsearched as u64)
+        write_u64(out, self.unsearched as u64)?;
+        self.met.write(out)
     }
 
     /// Takes over what [`write`](Self::write) wrote, into new ones that age if those did.
@@ -33,6 +34,7 @@ impl StreamNegatives {
         }
         self.last = if ages { Some(read_nodes(input, NEVER)?) } else { None };
         self.unsearched = usize::try_from(read_u64(input)?).map_err(|_| malformed())?;
+        self.met = MetDestinations::read(input)?;
         Ok(())
     }
 }
@@ -49,7 +51,8 @@ mod tests {
             let mut negatives = new();
             let observe = |negatives: &mut StreamNegatives, from: u64, to: u64| {
                 for i in from..to {
-                    negatives.observe(&[NodeId((i * i % 997) as u32)], &[EdgeId(i)]);
+                    let (src, dst) = ([NodeId((i % 7) as u32)], [NodeId((i * i % 997) as u32)]);
+                    negatives.observe(&src, &dst, &[EdgeId(i)]);
                     negatives.keep_from(EdgeId(i.saturating_sub(300)));
                 }
             };
@@ -64,8 +67,8 @@ mod tests {
             assert_eq!(loaded.known().nodes(), negatives.known().nodes());
             let (mut one, mut other) = (Vec::new(), Vec::new());
             let (src, dst) = ([NodeId(1); 50], [NodeId(4); 50]);
-            negatives.draw([1, 2], &src, &dst, &mut one);
-            loaded.draw([1, 2], &src, &dst, &mut other);
+            negatives.draw([1, 2], 0.5, (&src, &dst), &mut one);
+            loaded.draw([1, 2], 0.5, (&src, &dst), &mut other);
             assert_eq!(one, other);
             for end in 0..bytes.len() {
                 assert!(new().read(&mut &bytes[..end]).is_err(), "{end}");

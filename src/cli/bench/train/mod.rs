@@ -32,6 +32,7 @@ use crate::event::EdgeId;
 use crate::feature::FeatureStore;
 use crate::graph::GraphStore;
 use crate::model::ModelOptions;
+use crate::model::walk::WalkOptions;
 use crate::sampler::DeviceSampler;
 use crate::train::lookahead::{Helper, Lookahead, Turn};
 use crate::train::{
@@ -52,6 +53,9 @@ pub(super) struct TrainArgs {
     #[arg(long, alias = "embedding-dim", value_name = "N")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=4096))]
     embedding_dimension: Option<u32>,
+    /// Score pairs by walks too, beside the embeddings of their ends
+    #[arg(long)]
+    walks: bool,
     /// Epochs, each of which is one measurement
     #[arg(long, alias = "runs", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     epochs: u32,
@@ -116,7 +120,16 @@ impl TrainArgs {
             !walk,
             "--embedding-dimension is for models whose embeddings can have any width; leave it out for walk"
         );
-        self.model.shaped(self.embedding_dimension).with_context(wrong)
+        ensure!(
+            !self.walks || self.model != ModelName::Walk,
+            "walk scores pairs by walks alone; leave out --walks"
+        );
+        let walks = WalkOptions { seed: self.seed, ..WalkOptions::default() };
+        Ok(self
+            .model
+            .shaped(self.embedding_dimension)
+            .with_context(wrong)?
+            .with_walks(self.walks.then_some(walks)))
     }
 }
 

@@ -39,7 +39,7 @@ impl Served {
             gate: Gate::new(options),
             window_batches: options.window_batches,
             judged: 0,
-            states: NodeStates::new(needs.memory_dim),
+            states: NodeStates::new(needs.row_dim()),
             weights: None,
             gate_seconds: 0.0,
             publish_seconds: 0.0,
