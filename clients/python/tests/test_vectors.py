@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import os
 import time
 
 import numpy as np
@@ -50,11 +49,11 @@ def test_ten_thousand_vectors_of_a_hundred_numbers_take_five_milliseconds() -> N
     array = np.random.default_rng(0).normal(size=(10_000, 100)).astype(np.float32)
     texts = texts_of(array)
     best = float("inf")
-    deadline = time.monotonic() + 5
-    while best > 4e-3 and time.monotonic() < deadline:
+    deadline = time.monotonic() + 2
+    while best > 3e-3 and time.monotonic() < deadline:
         began = time.thread_time()
         found = decode_vectors(texts)
         best = min(best, time.thread_time() - began)
     np.testing.assert_array_equal(found, array)
     print(f"10,000 x 100 floats decoded in {1e3 * best:.2f} ms")
-    assert best <= 5e-3 * float(os.environ.get("EVERGRAPH_SLOW_MACHINE", "1")), f"{1e3 * best:.2f} ms"
+    assert best <= 5e-3, f"{1e3 * best:.2f} ms"

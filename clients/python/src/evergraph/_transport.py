@@ -44,13 +44,16 @@ def options(
     sent = {"accept": "application/json", "user-agent": f"evergraph-python/{__version__}", **(headers or {})}
     if api_key is not None:
         sent["authorization"] = f"Bearer {api_key}"
+    # A proxy of the environment is no way to this machine.
+    proxied = not _is_loopback(address.host) if trust_env is None else trust_env
+    if address.scheme == "http" and not proxied:
+        verify = False  # there is no certificate, and reading all that are trusted takes a while
     return {
         "base_url": address,
         "headers": sent,
         "timeout": httpx2.Timeout(timeout, connect=min(timeout, 10.0)),
         "verify": verify,
-        # A proxy of the environment is no way to this machine.
-        "trust_env": not _is_loopback(address.host) if trust_env is None else trust_env,
+        "trust_env": proxied,
     }
 
 
