@@ -15,7 +15,8 @@
 # It checks for tools, not for packages: a compiler or a Java from elsewhere than apt is fine.
 # Safe to run at any time; with everything in place it changes nothing and takes a fraction of a second.
 # Prometheus, promtool, NVRTC, openapi-python-client, the Python package's tools, cargo-deny, cargo-cyclonedx, hadolint, helm,
-# kubernetes-validate and schemathesis go to .cache/tools inside the repository, Rust to ~/.cargo and ~/.rustup, the rest to the system by apt-get (as root, or through sudo).
+# kubernetes-validate and schemathesis go to .cache/tools inside the repository, Rust to ~/.cargo and ~/.rustup, the rest
+# to the system by apt-get (as root, or through sudo).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

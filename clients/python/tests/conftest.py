@@ -14,6 +14,7 @@ SETTINGS: dict[str, Any] = {
     "learner__batch_wait_ms": 5,
     "learner__lag_target_ms": 0,
     "learner__threads": 1,
+    "learner__gate__every_batches": 1_000_000,  # nothing is promoted but by an operator
     "index__bytes_max": 1 << 24,
     "index__coalesce_ms": 10,
     "stream__edge_feature_dimension": 2,

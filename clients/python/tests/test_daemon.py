@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -68,6 +69,19 @@ def test_it_ends_with_the_interpreter(ending: str) -> None:
     pid, data = done.stdout.split()
     assert not alive(int(pid)), done.stderr
     assert not Path(data).exists()
+
+
+def test_it_ends_with_an_interpreter_that_is_killed() -> None:
+    program = "import evergraph, os\nprint(evergraph.run().pid, flush=True)\ndaemon = evergraph.run()\n"
+    program += "print(daemon.pid, daemon.data, flush=True)\nos.kill(os.getpid(), 9)\n"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    first, second, data = done.stdout.split()
+    deadline = time.monotonic() + 20
+    while alive(int(second)) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not alive(int(first)), "nobody held it"
+    assert not alive(int(second))
+    shutil.rmtree(data)
 
 
 def test_it_ends_when_nobody_holds_it() -> None:

@@ -179,6 +179,7 @@ def test_idempotency_keys_store_an_event_once(client: Any) -> None:
     first = client.push(events, idempotency_key=f"push-{one}")
     again = client.push(events, idempotency_key=f"push-{one}", wait="visible")
     assert (first.accepted, again.accepted, again.duplicates) == (3, 0, 3)
+    assert again.freshness.reflects(first.end_position), "duplicates are waited for, too"
     keyed = {"src": one, "dst": 9, "ts": 5, "idempotency_key": f"event-{one}"}
     assert client.push(keyed).accepted == 1
     assert client.push(keyed).duplicates == 1

@@ -49,8 +49,8 @@ def test_ten_thousand_vectors_of_a_hundred_numbers_take_five_milliseconds() -> N
     array = np.random.default_rng(0).normal(size=(10_000, 100)).astype(np.float32)
     texts = texts_of(array)
     best = float("inf")
-    deadline = time.monotonic() + 2
-    while best > 3e-3 and time.monotonic() < deadline:
+    deadline = time.monotonic() + 10
+    while best > 5e-3 and time.monotonic() < deadline:
         began = time.thread_time()
         found = decode_vectors(texts)
         best = min(best, time.thread_time() - began)

@@ -60,7 +60,7 @@ def push(
     if nothing is not None and total.accepted + total.duplicates == 0:
         nothing.rejected, nothing.rejected_count = total.rejected, total.rejected_count
         raise nothing
-    if wait == "visible" and total.accepted:
+    if wait == "visible":
         total = yield from _until_visible(total, "0" if found is None else str(found), limits, wait_seconds)
     return total
 

@@ -29,6 +29,8 @@ STOP_SECONDS = 30.0
 class Daemon:
     """A running daemon. Use it in a `with` statement, or call `stop`; it ends with the interpreter in any case.
 
+    An interpreter that is killed leaves a temporary data directory behind, but no daemon.
+
     Attributes:
         url: Its address.
         data: Its data directory.
@@ -39,7 +41,7 @@ class Daemon:
         self.data = data
         self._process = process
         self._log = log
-        self._stop = weakref.finalize(self, _end, process, log, data if temporary else None)
+        self._stop = weakref.finalize(self, _end, process, log, data if temporary else None, _guard(process.pid))
 
     def __enter__(self) -> Daemon:
         return self
@@ -135,7 +137,21 @@ def _address_of(line: str) -> str | None:
     return found if isinstance(found, str) else None
 
 
-def _end(process: subprocess.Popen[bytes], log: _Log, temporary: Path | None) -> None:
+def _guard(pid: int) -> subprocess.Popen[bytes]:
+    """A process that ends the daemon when this one is gone, however it went: then its standard input ends."""
+    command = ["/bin/sh", "-c", f"read -r _; kill -TERM {pid}"]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True)
+
+
+def _end(
+    process: subprocess.Popen[bytes],
+    log: _Log,
+    temporary: Path | None,
+    guard: subprocess.Popen[bytes] | None = None,
+) -> None:
+    if guard is not None:
+        guard.kill()
+        guard.communicate()
     if process.poll() is None:
         process.terminate()
         try:
