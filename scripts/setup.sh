@@ -5,8 +5,8 @@
 #   scripts/setup.sh check    also what `make check` needs: rustfmt, clippy
 #   scripts/setup.sh test     what `make demo` needs and what `make test` does: Java 17, Maven, Python 3 with pip,
 #                             Prometheus and promtool, NVRTC, by which kernels are compiled without a GPU,
-#                             openapi-python-client, which makes a client of the OpenAPI document, and what
-#                             `package` names
+#                             openapi-python-client, which makes a client of the OpenAPI document, what the Python
+#                             package in clients/python and its tests need, and what `package` names
 #   scripts/setup.sh package  what `make package` needs: what `make demo` needs, dpkg-dev, cargo-cyclonedx
 #   scripts/setup.sh kubernetes   what `make manifests` needs: Python 3, helm, kubernetes-validate
 #   scripts/setup.sh schemathesis what `make schemathesis` needs: Python 3 and the tool of that name
@@ -14,8 +14,9 @@
 #
 # It checks for tools, not for packages: a compiler or a Java from elsewhere than apt is fine.
 # Safe to run at any time; with everything in place it changes nothing and takes a fraction of a second.
-# Prometheus, promtool, NVRTC, openapi-python-client, cargo-deny, cargo-cyclonedx, hadolint, helm, kubernetes-validate and schemathesis go to
-# .cache/tools inside the repository, Rust to ~/.cargo and ~/.rustup, the rest to the system by apt-get (as root, or through sudo).
+# Prometheus, promtool, NVRTC, openapi-python-client, the Python package's tools, cargo-deny, cargo-cyclonedx, hadolint, helm,
+# kubernetes-validate and schemathesis go to .cache/tools inside the repository, Rust to ~/.cargo and ~/.rustup, the rest
+# to the system by apt-get (as root, or through sudo).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -163,6 +164,14 @@ install_openapi_client() {
         return 0
     }
     cp "$wanted" "$folder/installed"
+}
+
+# From PyPI; the versions and the checksums stand in scripts/python-client.txt. 170 MB, once.
+install_python_client() {
+    ! cmp -s scripts/python-client.txt "$TOOLS/python-client/installed" || return 0
+    log "installing what the Python package and its tests need to $TOOLS/python-client (170 MB)"
+    scripts/python.sh install ||
+        log "warning: scripts/python.sh could not install it; the test of the Python package will report that it is skipped"
 }
 
 # --- Rust ------------------------------------------------------------------------------------------
@@ -324,12 +333,14 @@ for_test() {
     for_demo
     missing=()
     test_tools_missing
+    python_missing
     package_tools_missing
     apt_install "${missing[@]}"
     install_cargo_cyclonedx
     install_prometheus
     install_nvrtc
     install_openapi_client
+    install_python_client
 }
 
 for_check() {

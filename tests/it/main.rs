@@ -60,6 +60,7 @@ mod package;
 mod process;
 mod protocol_edgebank;
 mod protocol_learned;
+mod python_package;
 mod research;
 mod serving;
 mod shards;

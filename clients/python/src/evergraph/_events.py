@@ -1,0 +1,200 @@
+"""Events as lines of JSON, cut into bodies that the daemon takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ._requests import encode, key_of
+from .results import Key
+from .state import Limits
+
+OPTIONAL = ("type", "label", "idempotency_key", "op", "node")
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """An event as a line, without its end; whether it brings an idempotency key; a node of it."""
+
+    text: bytes
+    keyed: bool
+    node: Key | None
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """Lines of one request: the place of the first among all events, how many they are, whether all bring a key."""
+
+    text: bytes
+    first: int
+    count: int
+    keyed: bool
+    node: Key | None
+
+
+def lines(
+    events: Any = None,
+    src: ArrayLike | None = None,
+    dst: ArrayLike | None = None,
+    t: ArrayLike | None = None,
+    msg: ArrayLike | None = None,
+) -> Iterator[Line]:
+    """Events as lines: a list of mappings, a data frame, an object with `src`, `dst`, `t`, or these as arrays.
+
+    Raises:
+        TypeError: `events` is none of these, or both were given.
+        ValueError: Lengths do not fit, or an event cannot be written as JSON; the message has its place.
+    """
+    arrays = (src, dst, t, msg)
+    if events is None:
+        if src is None or dst is None or t is None:
+            raise TypeError("give events, or src, dst and t")
+        return _of_mappings(_of_arrays(src, dst, t, msg))
+    if any(part is not None for part in arrays):
+        raise TypeError("give events, or src, dst, t and msg, not both")
+    if isinstance(events, Mapping):
+        return _of_mappings([events])
+    names = column_names(events)
+    if names is not None:
+        return _of_mappings(_of_frame(events, names))
+    if all(hasattr(events, name) for name in ("src", "dst", "t")):
+        return _of_mappings(_of_arrays(events.src, events.dst, events.t, getattr(events, "msg", None)))
+    if isinstance(events, Iterable) and not isinstance(events, str | bytes):
+        return _of_mappings(events)
+    raise TypeError(f"{type(events).__name__} holds no events: give a list of mappings, a data frame or arrays")
+
+
+def _of_mappings(events: Iterable[Mapping[str, Any]]) -> Iterator[Line]:
+    for place, event in enumerate(events):
+        if not isinstance(event, Mapping):
+            raise TypeError(f"event {place} is of type {type(event).__name__}, not a mapping such as a dict")
+        try:
+            text = encode(event if type(event) is dict else dict(event))
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"event {place} cannot be written as JSON: {error}") from error
+        node = event.get("src", event.get("node"))
+        try:
+            key = None if node is None else key_of(node)
+        except TypeError:  # the daemon rejects such an event, and says why
+            key = None
+        yield Line(text, event.get("idempotency_key") is not None, key)
+
+
+def event_times(t: ArrayLike) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Event times as int64.
+
+    Raises:
+        ValueError: They are no integers.
+    """
+    times = np.asarray(t)
+    if times.ndim != 1:
+        raise ValueError(f"t has the shape {times.shape}; give one time for each event, shape (n,)")
+    if times.dtype.kind in "iu":
+        return times.astype(np.int64)
+    whole = times.dtype.kind == "f" and bool(np.isfinite(times).all()) and bool((times == np.floor(times)).all())
+    if not whole:
+        raise ValueError(f"t ({times.dtype}) must be integers in the unit of the stream; convert them, as to seconds")
+    return times.astype(np.int64)
+
+
+def feature_rows(msg: ArrayLike, count: int) -> np.ndarray[Any, np.dtype[np.float32]]:
+    """Feature rows as float32 of shape (count, f).
+
+    Raises:
+        ValueError: The shape is another one, or a feature is not finite.
+    """
+    rows = np.asarray(msg, dtype=np.float32)
+    rows = rows[:, None] if rows.ndim == 1 else rows
+    if rows.ndim != 2 or len(rows) != count:
+        raise ValueError(f"msg has the shape {rows.shape}; give ({count}, number of features)")
+    if not np.isfinite(rows).all():
+        place = int(np.argmin(np.isfinite(rows).all(axis=1)))
+        raise ValueError(f"the features of event {place} are not finite")
+    return rows
+
+
+def node_keys(name: str, keys: ArrayLike) -> list[Any]:
+    """Node keys of an array or a sequence as a list, and no deeper than that."""
+    values: list[Any] = keys.tolist() if hasattr(keys, "tolist") else list(keys)  # type: ignore[arg-type]
+    if values and isinstance(values[0], list | tuple):
+        raise ValueError(f"{name} has more than one dimension; give one node key for each event, shape (n,)")
+    return values
+
+
+def _of_arrays(src: ArrayLike, dst: ArrayLike, t: ArrayLike, msg: ArrayLike | None) -> Iterator[Mapping[str, Any]]:
+    sources, destinations, times = node_keys("src", src), node_keys("dst", dst), event_times(t)
+    if not len(sources) == len(destinations) == len(times):
+        raise ValueError(f"src, dst and t are of lengths {len(sources)}, {len(destinations)} and {len(times)}")
+    features = None if msg is None else feature_rows(msg, len(times))
+    for place, (one, other, time) in enumerate(zip(sources, destinations, times.tolist(), strict=True)):
+        event = {"src": one, "dst": other, "ts": time}
+        if features is not None and features.shape[1]:
+            event["features"] = features[place].tolist()
+        yield event
+
+
+def column_names(frame: Any) -> list[str] | None:
+    """Names of the columns of a frame of pandas, polars or pyarrow; `None` if it is none."""
+    names = getattr(frame, "column_names", None)
+    if names is None and hasattr(frame, "__getitem__"):
+        names = getattr(frame, "columns", None)
+    return None if names is None else [str(name) for name in names]
+
+
+def _column(frame: Any, name: str) -> list[Any]:
+    values = frame.column(name).to_pylist() if hasattr(frame, "column_names") else frame[name].to_list()
+    return list(values)
+
+
+def _of_frame(frame: Any, names: Sequence[str]) -> Iterator[Mapping[str, Any]]:
+    time = "ts" if "ts" in names else "t"
+    missing = [name for name in ("src", "dst", time) if name not in names]
+    if missing and not ("op" in names and "node" in names):
+        raise ValueError(f"the frame has no column {', '.join(missing)}; it has {', '.join(names)}")
+    count = sum(1 for place in range(len(names)) if f"f{place}" in names)
+    numbered = [f"f{place}" for place in range(count)]
+    if any(name not in names for name in numbered):
+        raise ValueError("columns of features are f0, f1, … without a gap")
+    kept = {name: name for name in ("src", "dst", *OPTIONAL) if name in names}
+    kept |= {"ts": time} if time in names else {}
+    lists = next((name for name in ("features", "msg") if name in names), None)
+    kept |= {} if lists is None else {"features": lists}
+    columns = {member: _column(frame, name) for member, name in kept.items()}
+    features = list(zip(*(_column(frame, name) for name in numbered), strict=True)) if numbered else None
+    for place in range(len(next(iter(columns.values())))):
+        event = {name: values[place] for name, values in columns.items() if not is_missing(values[place])}
+        if features is not None and not any(is_missing(value) for value in features[place]):
+            event["features"] = features[place]
+        yield event
+
+
+def is_missing(value: object) -> bool:
+    """Whether a value of a frame stands for none: `None`, NaN, or pandas' NA and NaT."""
+    if value is None or type(value).__name__ in {"NAType", "NaTType"}:
+        return True
+    return isinstance(value, float) and value != value
+
+
+def bodies(events: Iterable[Line], limits: Limits) -> Iterator[Body]:
+    """Lines joined to bodies within the limits. An event that exceeds them alone gets a body of its own."""
+    held: list[Line] = []
+    size = first = 0
+    for line in events:
+        length = len(line.text) + 1
+        if held and (len(held) >= limits.batch_items_max or size + length > limits.body_bytes_max):
+            yield _body(held, first)
+            first, held, size = first + len(held), [], 0
+        held.append(line)
+        size += length
+    if held:
+        yield _body(held, first)
+
+
+def _body(held: Sequence[Line], first: int) -> Body:
+    node = next((line.node for line in held if line.node is not None), None)
+    text = b"\n".join([line.text for line in held])
+    return Body(text, first, len(held), all(line.keyed for line in held), node)

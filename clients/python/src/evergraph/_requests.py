@@ -1,0 +1,198 @@
+"""The shared layer below both clients: requests as values, responses as values, and how an operation asks for them.
+
+An operation is a generator: it yields requests and is sent replies, and its return value is the result. It knows
+nothing of sockets, threads or event loops, so that `Client` and `AsyncClient` differ only in how they send.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias, TypeVar
+from urllib.parse import quote
+
+from .errors import AllRejectedError, ApiError, MalformedResponseError, class_of
+from .results import Key, Rejected
+
+T = TypeVar("T")
+
+Operation: TypeAlias = Generator["Request", "Reply", T]
+"""Yields requests, is sent replies, returns the result; a request that failed is thrown into it."""
+
+ROUTES: Mapping[str, tuple[str, str]] = {
+    "check_health": ("GET", "/healthz"),
+    "check_liveness": ("GET", "/livez"),
+    "check_readiness": ("GET", "/readyz"),
+    "compute_embeddings": ("POST", "/v1/embeddings"),
+    "create_checkpoint": ("POST", "/v1/admin/checkpoints"),
+    "create_snapshot": ("POST", "/v1/admin/snapshots"),
+    "cut_log": ("POST", "/v1/admin/log/cut"),
+    "find_similar_nodes": ("POST", "/v1/nodes/similar"),
+    "find_top_links": ("POST", "/v1/links/top"),
+    "get_info": ("GET", "/v1/info"),
+    "get_log_level": ("GET", "/v1/admin/log-level"),
+    "get_metrics": ("GET", "/metrics"),
+    "get_node": ("GET", "/v1/nodes/{key}"),
+    "get_status": ("GET", "/v1/status"),
+    "list_neighbors": ("GET", "/v1/nodes/{key}/neighbors"),
+    "promote_model": ("POST", "/v1/admin/model/promote"),
+    "push_events": ("POST", "/v1/events"),
+    "reload_settings": ("POST", "/v1/admin/reload"),
+    "roll_back_model": ("POST", "/v1/admin/model/rollback"),
+    "score_links": ("POST", "/v1/links/score"),
+    "seek_source": ("POST", "/v1/admin/sources/{source}/seek"),
+    "set_log_level": ("PUT", "/v1/admin/log-level"),
+    "update_source": ("PUT", "/v1/admin/sources/{source}"),
+    "update_training": ("PUT", "/v1/admin/training"),
+}
+"""Method and path of every operation of the OpenAPI document."""
+
+READS = frozenset(name for name in ROUTES if name.split("_")[0] in {"check", "compute", "find", "get", "list", "score"})
+"""Operations that change nothing, and so may be sent again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request: `path` and `query` are percent-encoded; `repeatable` says whether it may be sent again."""
+
+    operation: str
+    method: str
+    path: str
+    headers: tuple[tuple[str, str], ...] = ()
+    body: bytes | None = None
+    repeatable: bool = False
+    # A health check that fails responds with 503 and a report.
+    results: frozenset[int] = frozenset({200})
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A response as it came; names of headers are in lower case."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+def path_segment(text: str) -> str:
+    """A text as one segment of a path. Dots alone would be taken for a step in the tree of paths."""
+    return "%2E" * len(text) if text in {".", ".."} else quote(text, safe="")
+
+
+def request(
+    operation: str,
+    *,
+    path: Mapping[str, str] | None = None,
+    query: Mapping[str, object] | None = None,
+    document: Mapping[str, Any] | None = None,
+    results: frozenset[int] = frozenset({200}),
+) -> Request:
+    """The request of an operation. Members of `query` and `document` that are `None` are left out."""
+    method, template = ROUTES[operation]
+    place = template.format_map({name: path_segment(value) for name, value in (path or {}).items()})
+    pairs = [f"{name}={quote(_word(value), safe='')}" for name, value in (query or {}).items() if value is not None]
+    if pairs:
+        place += "?" + "&".join(pairs)
+    headers: tuple[tuple[str, str], ...] = ()
+    body = None
+    if document is not None:
+        body = encode({name: value for name, value in document.items() if value is not None})
+        headers = (("content-type", "application/json"),)
+    elif method != "GET":
+        body = b""
+    return Request(operation, method, place, headers, body, operation in READS, results)
+
+
+def _word(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def encode(document: Any) -> bytes:
+    """JSON without blanks.
+
+    Raises:
+        ValueError: A number is not finite, which JSON cannot express.
+        TypeError: A value has no form in JSON.
+    """
+    return json.dumps(document, separators=(",", ":"), allow_nan=False, default=_plain).encode()
+
+
+def _plain(value: Any) -> Any:
+    """NumPy's numbers and arrays as those of Python."""
+    tolist = getattr(value, "tolist", None)
+    if tolist is None:
+        raise TypeError(f"{value!r} ({type(value).__name__}) cannot be written as JSON")
+    return tolist()
+
+
+def key_of(value: object) -> Key:
+    """A node key as JSON has it: NumPy's integers and strings become Python's.
+
+    Raises:
+        TypeError: It is neither a string nor an integer.
+    """
+    plain = value if isinstance(value, str | int) else getattr(value, "item", lambda: value)()
+    if isinstance(plain, str | int) and not isinstance(plain, bool):
+        return str(plain) if isinstance(plain, str) else plain
+    raise TypeError(f"{value!r} ({type(value).__name__}) is no node key; use a string or an integer")
+
+
+def call(wanted: Request, parse: Callable[[Any], T]) -> Operation[T]:
+    """The operation of one request with a response in JSON."""
+    reply = yield wanted
+    return parsed(wanted.operation, reply, parse)
+
+
+def parsed(operation: str, reply: Reply, parse: Callable[[Any], T]) -> T:
+    """What `parse` makes of a response in JSON.
+
+    Raises:
+        MalformedResponseError: It is not the response of the operation.
+    """
+    try:
+        return parse(json.loads(reply.body))
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        beginning = reply.body[:120].decode(errors="replace")
+        raise MalformedResponseError(
+            f"{operation}: the response ({reply.status}, {len(reply.body)} bytes) is not one of Evergraph "
+            f"({type(error).__name__}: {error}); check the address, and that the versions fit; it begins: {beginning!r}"
+        ) from error
+
+
+def error_of(operation: str, reply: Reply) -> ApiError:
+    """The exception of an error response, from the daemon or from what stands in between."""
+    try:
+        document = json.loads(reply.body)
+        error_type, message = str(document["error_type"]), str(document["error"])
+        details, request_id = dict(document["details"]), str(document["request_id"])
+    except (ValueError, LookupError, TypeError):
+        error_type, details, request_id = "", {}, reply.headers.get("x-request-id", "")
+        message = reply.body[:300].decode(errors="replace").strip() or "the response has no body"
+    found = class_of(reply.status, error_type)
+    error = found(operation, reply.status, error_type, message, details, request_id or None, retry_after(reply))
+    if isinstance(error, AllRejectedError):
+        error.rejected, error.rejected_count = _rejected(details)
+    return error
+
+
+def _rejected(details: Mapping[str, Any]) -> tuple[tuple[Rejected, ...], int]:
+    try:
+        rejected = tuple(rejected_of(entry) for entry in details["rejected"])
+        return rejected, int(details["rejected_count"])
+    except (ValueError, LookupError, TypeError):
+        return (), 0
+
+
+def rejected_of(entry: Mapping[str, Any]) -> Rejected:
+    """A rejected event of a response."""
+    return Rejected(int(entry["index"]), str(entry["reason"]), str(entry["detail"]))
+
+
+def retry_after(reply: Reply) -> float | None:
+    """Seconds of the header `Retry-After`; `None` without one, and for dates, which the daemon does not send."""
+    try:
+        seconds = float(reply.headers["retry-after"])
+    except (KeyError, ValueError):
+        return None
+    return seconds if 0 <= seconds < float("inf") else None

@@ -1,0 +1,93 @@
+"""Evaluation of models on arrays, by the real command."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pandas
+import pytest
+
+import evergraph
+
+COUNT = 400
+TIMES = np.arange(COUNT)
+SRC = np.array([f"u{i * 7 % 20}" for i in range(COUNT)])
+DST = np.array([f"p{(i * 7 % 20 + i // 40 % 3) % 15}" for i in range(COUNT)])
+
+
+def test_a_baseline_is_measured_under_each_protocol() -> None:
+    found = evergraph.evaluate(SRC, DST, TIMES, model="edgebank", seed=3)
+    assert (found.model, found.protocol, found.negatives, found.seed) == ("edgebank", "dyglib", "drawn", 3)
+    assert (found.events_count, found.nodes_count, found.batch_size) == (COUNT, 35, 200)
+    assert found.average_precision is not None
+    assert 0.5 < found.average_precision <= 1
+    assert found.auc is not None
+    assert found.figures["test_average_precision"] == found.average_precision
+    assert (found.mrr, found.train_events_per_second) == (None, None)
+    assert "test_average_precision" in found._repr_html_()
+    ranked = evergraph.evaluate(SRC, DST, TIMES, model="poptrack", protocol="mrr", candidates=5)
+    assert ranked.mrr is not None
+    assert 0 < ranked.mrr <= 1
+    assert (ranked.average_precision, ranked.figures["mrr_candidates"]) == (None, 5)
+    live = evergraph.evaluate(SRC, DST, TIMES, model="edgebank", protocol="prequential", batch_events=50)
+    assert live.average_precision == live.figures["mean_average_precision"]
+
+
+def test_a_model_learns_from_an_object_with_features() -> None:
+    rng = np.random.default_rng(0)
+    data = SimpleNamespace(src=SRC, dst=DST, t=TIMES, msg=rng.normal(size=(COUNT, 3)).astype(np.float32))
+    options: dict[str, Any] = {"epochs": 1, "batch_events": 100, "embedding_dimension": 16, "threads": 1}
+    found = evergraph.evaluate(data, **options)
+    assert found.model == "tgn"
+    assert found.average_precision is not None
+    assert found.train_events_per_second is not None
+    assert found.figures["embedding_dimension"] == 16
+    again = evergraph.evaluate(SRC, DST, TIMES, data.msg, **options)
+    assert again.average_precision == found.average_precision, "a run follows from its arguments"
+    without = evergraph.evaluate(SRC, DST, TIMES, **options)
+    assert without.average_precision != found.average_precision, "features matter"
+
+
+def test_given_negatives_and_masked_nodes_are_used() -> None:
+    test = slice(340, 400)
+    found = evergraph.evaluate(SRC, DST, TIMES, model="edgebank", negatives=(SRC[test], DST[test]), masked=["u3"])
+    assert found.auc == 0.5, "the true events themselves"
+    assert found.figures["masked_nodes_count"] == 1
+    with pytest.raises(ValueError, match="1 sources and 2 destinations"):
+        evergraph.evaluate(SRC, DST, TIMES, negatives=(["u1"], ["p1", "p2"]))
+    with pytest.raises(evergraph.EvaluationError, match="60"):
+        evergraph.evaluate(SRC, DST, TIMES, model="edgebank", negatives=(["u1"], ["p1"]))
+
+
+def test_labels_are_read_out_of_a_model() -> None:
+    label = (np.arange(COUNT) % 3 == 0).astype(int)
+    found = evergraph.evaluate(
+        SRC, DST, TIMES, label=label, model="walk", protocol="node-label", epochs=1, walk_dimension=16
+    )
+    assert found.auc == found.figures["test_label_auc"]
+
+
+def test_keys_with_commas_and_quotes_are_keys() -> None:
+    odd = np.array([f'{name},"\n' for name in SRC])
+    plain = evergraph.evaluate(SRC, DST, TIMES, model="edgebank")
+    found = evergraph.evaluate(odd, DST, TIMES, model="edgebank")
+    assert (found.nodes_count, found.average_precision) == (plain.nodes_count, plain.average_precision)
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    with pytest.raises(evergraph.EvaluationError, match=r"--dropout 1\.5 is not in 0\.\.1"):
+        evergraph.evaluate(SRC, DST, TIMES, model="edgebank", dropout=1.5)
+    with pytest.raises(evergraph.EvaluationError, match="nonsense"):
+        evergraph.evaluate(SRC, DST, TIMES, model="nonsense")
+    with pytest.raises(ValueError, match="lengths 400, 399 and 400"):
+        evergraph.evaluate(SRC, DST[1:], TIMES)
+    with pytest.raises(ValueError, match="label is of length 1"):
+        evergraph.evaluate(SRC, DST, TIMES, label=[1])
+    with pytest.raises(TypeError, match="one by one"):
+        evergraph.evaluate(pandas.DataFrame({"src": SRC, "dst": DST, "t": TIMES}))
+    with pytest.raises(TypeError, match="list has no src"):
+        evergraph.evaluate([1, 2])
+    with pytest.raises(TypeError, match="give src, dst and t"):
+        evergraph.evaluate(SRC, DST)

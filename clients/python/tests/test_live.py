@@ -1,0 +1,296 @@
+"""The clients against a real daemon: pushes, reads, and what it refuses. Nodes of a test begin with its own letter."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+
+import evergraph
+from evergraph import Client
+
+LARGE = 9_007_199_254_740_993
+_names = itertools.count()
+
+
+def fresh() -> str:
+    """A node that no other test uses."""
+    return f"n{next(_names)}"
+
+
+def test_a_write_is_read_back(client: Any) -> None:
+    one, other = fresh(), fresh()
+    pushed = client.push([{"src": one, "dst": other, "ts": 5}, {"src": one, "dst": 7, "ts": 6}], wait="visible")
+    assert (pushed.accepted, pushed.duplicates, pushed.rejected, pushed.requests) == (2, 0, (), 1)
+    assert pushed.end_position == pushed.first_position + 2
+    assert pushed.freshness.reflects(pushed.end_position)
+
+    found = client.embeddings([one, other, "nobody", 7], min_position=pushed.end_position)
+    assert found.array.shape == (4, 8)
+    assert found.array.dtype == np.float32
+    assert found.found.tolist() == [True, True, False, True]
+    assert np.isfinite(found.array[found.found]).all()
+    assert np.isnan(found.array[2]).all()
+    assert found.errors == {2: "unknown_node"}
+    assert found.last_event.tolist()[:3] == [6, 5, evergraph.NO_TIME]
+    assert (found.nodes, len(found)) == ((one, other, "nobody", 7), 4)
+    assert found.source in {"candidate", "model"}
+    assert found.freshness.reflects(pushed.end_position)
+
+    node = client.node(one, neighbors=1)
+    assert (node.node, node.degree, node.last_event, node.neighbors) == (one, 2, 6, (7,))
+    assert (node.time.tolist(), node.position.tolist()) == ([6], [pushed.end_position - 1])
+
+
+def test_a_prior_stands_in_for_an_unknown_node(client: Any) -> None:
+    client.push({"src": fresh(), "dst": fresh(), "ts": 5}, wait="visible")
+    found = client.embeddings("nobody", unknown="prior")
+    assert found.found.all()
+    assert found.cold.all()
+    assert np.isfinite(found.array).all()
+    none = client.embeddings(["nobody"])
+    assert none.array.shape == (1, 8)
+    assert not none.found.any()
+
+
+def test_scores_go_with_pairs(client: Any) -> None:
+    one, other = fresh(), fresh()
+    client.push({"src": one, "dst": other, "ts": 5}, wait="visible")
+    found = client.score(one, [other, "nobody"])
+    assert (found.src, found.dst) == ((one, one), (other, "nobody"))
+    assert found.array.dtype == np.float32
+    assert found.found.tolist() == [True, False]
+    assert 0 < found.array[0] <= 1
+    assert np.isnan(found.array[1])
+    assert (found.errors, found.unknown) == ({1: "unknown_node"}, {1: ("nobody",)})
+    assert client.score([one, other], one).src == (one, other)
+    assert client.score([one, one], [other, other]).array.tolist()[0] == found.array[0]
+    assert client.score(one, "nobody", unknown="prior").cold.tolist() == [True]
+    with pytest.raises(ValueError, match="2 sources and 3 destinations"):
+        client.score([1, 2], [1, 2, 3])
+    past = client.score(one, other, at=1)
+    assert past.at == 1
+
+
+def test_the_best_of_all_nodes_are_found(client: Any) -> None:
+    prefix = fresh()
+    events = [{"src": f"{prefix}-u{i % 5}", "dst": f"{prefix}-i{i % 3}", "ts": 10 + i} for i in range(60)]
+    pushed = client.push(events, wait="visible")
+    found = client.top(
+        [f"{prefix}-u0", "nobody"], limit=3, key_prefix=f"{prefix}-i", min_position=pushed.end_position, wait_ms=9000
+    )
+    assert len(found) == 2
+    best = found[0]
+    assert (best.of, best.ranked_by, best.error) == (f"{prefix}-u0", "baseline", None)
+    assert set(best.nodes) == {f"{prefix}-i{i}" for i in range(3)}
+    assert best.scores.dtype == np.float32
+    assert (np.diff(best.scores) <= 0).all()
+    assert [node for node, _ in best] == list(best.nodes)
+    assert found[1].ranked_by == "popularity"
+    assert found[1].source_cold
+    assert found.index.complete_to_position >= pushed.end_position
+    only = client.top(f"{prefix}-u0", candidates=[f"{prefix}-i1", "nobody"])
+    assert (only[0].nodes, only.unknown_candidates) == ((f"{prefix}-i1",), ("nobody",))
+    assert client.top(f"{prefix}-u0", exclude_met=True, key_prefix=prefix)[0].nodes == ()
+
+    like = client.similar([f"{prefix}-i0", "nobody"], limit=2, key_prefix=f"{prefix}-i")
+    assert len(like[0]) == 2
+    assert f"{prefix}-i0" not in like[0].nodes
+    assert like[1].error == "unknown_node"
+    vector = client.embeddings(f"{prefix}-i0").array
+    by_vector = client.similar(vectors=vector, limit=1, metric="dot", key_prefix=prefix)
+    assert by_vector[0].of is None
+    assert len(by_vector[0]) == 1
+    with pytest.raises(TypeError, match="one of them"):
+        client.similar()
+
+
+def test_edges_come_page_by_page(client: Any) -> None:
+    hub = fresh()
+    events = [{"src": hub, "dst": f"{hub}-{i}", "ts": 100 + i, "features": [i, 0.5]} for i in range(7)]
+    events.append({"src": f"{hub}-x", "dst": hub, "ts": 107})
+    pushed = client.push(events, wait="visible")
+    pages = list(client.neighbors(hub, limit=3, features=True, min_position=pushed.end_position))
+    assert [len(page) for page in pages] == [3, 3, 2]
+    assert pages[-1].next is None
+    names = [name for page in pages for name in page.neighbors]
+    assert names == [f"{hub}-x", *[f"{hub}-{i}" for i in reversed(range(7))]]
+    assert pages[0].outgoing.tolist() == [False, True, True]
+    features = np.concatenate([page.features for page in pages])
+    np.testing.assert_array_equal(features, [[0, 0], *[[i, 0.5] for i in reversed(range(7))]])
+    assert np.concatenate([page.time for page in pages]).tolist() == list(range(107, 99, -1))
+
+    outgoing = list(client.neighbors(hub, direction="out", start=102, before=105))
+    assert [name for page in outgoing for name in page.neighbors] == [f"{hub}-{i}" for i in (4, 3, 2)]
+    assert outgoing[0].features is None
+    rest = next(iter(client.neighbors(hub, limit=100, cursor=pages[0].next)))
+    assert len(rest) == 5
+    with pytest.raises(evergraph.UnknownNodeError) as caught:
+        next(iter(client.neighbors("nobody")))
+    assert caught.value.details["node"] == "nobody"
+
+
+ODD_KEYS = ["a/b", "..", ".", "é ü?&#", "%41", "07", "+7", "similar", " ", "a\\b", LARGE, -7, "\u2603"]
+
+
+@pytest.mark.parametrize("name", ODD_KEYS)
+def test_any_key_is_found_under_its_name(client: Any, name: evergraph.Key) -> None:
+    pushed = client.push({"src": name, "dst": fresh(), "ts": 5}, wait="visible")
+    node = client.node(name)
+    assert node.degree >= 1
+    assert node.position[0] == pushed.first_position
+    assert str(node.node) == str(name)
+    assert client.embeddings(name).found.all()
+    page = next(iter(client.neighbors(name, limit=1)))
+    assert page.position[0] == pushed.first_position
+
+
+def test_keys_of_numpy_are_keys(client: Any) -> None:
+    keys = np.array([LARGE, 3])
+    client.push(src=keys, dst=keys[::-1], t=np.array([1, 2]), msg=np.ones((2, 2)), wait="visible")
+    found = client.embeddings(keys)
+    assert found.found.all()
+    assert found.nodes == (LARGE, 3)
+    assert client.embeddings(np.int64(3)).nodes == (3,)
+    assert client.embeddings(np.array(["nobody"])).nodes == ("nobody",)
+    for none in (1.5, None, True, [1], np.float32(1)):
+        with pytest.raises(TypeError, match="no node key"):
+            client.embeddings([none])
+
+
+def test_rejected_events_are_named_and_the_others_stored(client: Any) -> None:
+    one = fresh()
+    events = [{"src": one, "dst": 1, "ts": 5}, {"src": "", "dst": 1, "ts": 5}, {"src": one, "dst": 1, "ts": 1.5}]
+    pushed = client.push(events)
+    assert pushed.accepted == 1
+    assert [(event.index, event.reason) for event in pushed.rejected] == [(1, "bad_id"), (2, "bad_time")]
+    assert pushed.rejected_count == 2
+    with pytest.raises(evergraph.AllRejectedError) as caught:
+        client.push(events[1:])
+    assert [event.index for event in caught.value.rejected] == [0, 1]
+    assert caught.value.rejected_count == 2
+
+
+def test_idempotency_keys_store_an_event_once(client: Any) -> None:
+    one = fresh()
+    events = [{"src": one, "dst": i, "ts": 5} for i in range(3)]
+    first = client.push(events, idempotency_key=f"push-{one}")
+    again = client.push(events, idempotency_key=f"push-{one}", wait="visible")
+    assert (first.accepted, again.accepted, again.duplicates) == (3, 0, 3)
+    assert again.freshness.reflects(first.end_position), "duplicates are waited for, too"
+    keyed = {"src": one, "dst": 9, "ts": 5, "idempotency_key": f"event-{one}"}
+    assert client.push(keyed).accepted == 1
+    assert client.push(keyed).duplicates == 1
+    assert client.node(one).degree == 4
+    with pytest.raises(ValueError, match="0 characters"):
+        client.push(keyed, idempotency_key="")
+
+
+def test_many_events_go_in_several_requests(client: Any) -> None:
+    hub, count = fresh(), client.info().limits.batch_items_max + 1
+    src, t = np.full(count, hub), np.full(count, 50)
+    pushed = client.push(src=src, dst=np.arange(count), t=t, msg=np.zeros((count, 2)), wait="visible")
+    assert (pushed.accepted, pushed.requests) == (count, 2)
+    assert client.node(hub).degree == count
+
+
+def test_a_deleted_node_is_unknown(client: Any) -> None:
+    one = fresh()
+    client.push({"src": one, "dst": fresh(), "ts": 5}, wait="visible")
+    client.push({"op": "delete", "node": one}, wait="visible")
+    with pytest.raises(evergraph.UnknownNodeError, match="no node has the key") as caught:
+        client.node(one)
+    assert caught.value.status == 404
+    assert caught.value.request_id
+    client.push({"op": "node", "node": one, "ts": 6}, wait="durable")
+    assert client.node(one).degree == 0
+
+
+def test_a_position_of_the_future_is_not_visible_yet(client: Any) -> None:
+    end = client.status().freshness.indexed_position
+    with pytest.raises(evergraph.NotYetVisibleError) as caught:
+        client.embeddings(["a"], min_position=end + 1_000_000, wait_ms=10)
+    assert caught.value.details["min_position"] == end + 1_000_000
+    with pytest.raises(evergraph.InvalidRequestError, match="wait_ms"):
+        client.embeddings(["a"], wait_ms=10)
+
+
+def test_what_is_too_much_or_nothing_is_refused(client: Any) -> None:
+    most = client.info().limits.batch_items_max
+    with pytest.raises(evergraph.InvalidRequestError) as caught:
+        client.embeddings(range(most + 1))
+    assert (caught.value.error_type, caught.value.details["limit"]) == ("batch_too_large", most)
+    with pytest.raises(ValueError, match="nodes is empty"):
+        client.embeddings([])
+    with pytest.raises(ValueError, match="src is empty"):
+        client.score([], [])
+    with pytest.raises(ValueError, match="no events"):
+        client.push([])
+    with pytest.raises(ValueError, match="wait is"):
+        client.push({"src": 1, "dst": 2, "ts": 3}, wait="soon")
+
+
+def test_a_large_response_is_read_compressed(daemon: evergraph.Daemon) -> None:
+    with Client(daemon.url) as client:
+        client.push({"src": "large", "dst": "response", "ts": 1}, wait="visible")
+        found = client.embeddings(["large"] * 10_000)
+        assert found.array.shape == (10_000, 8)
+        assert (found.array == found.array[0]).all()
+
+
+def test_the_daemon_says_what_it_is_and_how_it_does(client: Any) -> None:
+    client.push({"src": "a", "dst": "b", "ts": 1}, wait="visible")
+    info = client.info()
+    assert (info.name, info.model, info.time_unit) == ("evergraph", "tgn", "seconds")
+    assert (info.embedding_dimension, info.edge_feature_dimension, info.node_feature_dimension) == (8, 2, 0)
+    assert info.limits == evergraph.Limits()
+    status = client.status()
+    assert status.version == info.version
+    assert status.freshness.applied_position >= 1
+    assert status.graph["nodes"] >= 2
+    assert status.lag_events >= 0
+    assert status.learner["applied_position"] >= 1
+    assert status.uptime_seconds > 0
+    for health in (client.health(), client.ready(), client.live()):
+        assert health.ok
+        assert health
+        assert health.status in {"ok", "degraded"}
+        assert all(check.state in {"ok", "degraded"} for check in health.checks.values())
+    assert "evergraph_build_info" in client.metrics()
+
+
+def test_results_show_their_freshness_in_a_notebook(client: Any) -> None:
+    name = "<b>" + fresh()
+    pushed = client.push([{"src": name, "dst": "b", "ts": 1}], wait="visible")
+    results: list[Any] = [
+        pushed,
+        client.embeddings([name, "nobody"]),
+        client.score(name, ["b", "nobody"]),
+        client.top(name, min_position=pushed.end_position, wait_ms=9000),
+        client.similar(name),
+        client.node(name),
+        next(iter(client.neighbors(name))),
+        client.status(),
+    ]
+    for result in results:
+        shown = result._repr_html_()
+        assert f"reflects positions below {result.freshness.applied_position} " in shown
+        assert "<b>n" not in shown, "names are escaped"
+    assert "model version" in pushed.freshness._repr_html_()
+    assert "log" in client.health()._repr_html_()
+
+
+def test_results_become_data_frames(client: Any) -> None:
+    one = fresh()
+    pushed = client.push({"src": one, "dst": "b", "ts": 1, "features": [1, 2]}, wait="visible")
+    frame = client.embeddings([one, "nobody"]).to_pandas()
+    assert frame.shape == (2, 8)
+    assert frame.index.tolist() == [one, "nobody"]
+    frame = client.score(one, ["b", "nobody"]).to_pandas()
+    assert frame.columns.tolist() == ["src", "dst", "score", "cold"]
+    frame = client.top(one, candidates=["b"], min_position=pushed.end_position).to_pandas()
+    assert frame[["of", "rank", "node"]].values.tolist() == [[one, 1, "b"]]
+    frame = next(iter(client.neighbors(one, features=True))).to_pandas()
+    assert frame[["neighbor", "f0", "f1"]].values.tolist() == [["b", 1.0, 2.0]]

@@ -1,0 +1,56 @@
+#!/usr/bin/env bash
+# The Python package in clients/python: its tools, its checks, its wheel.
+#
+#   scripts/python.sh install   Python packages to .cache/tools/python-client, by pip; 170 MB, once
+#   scripts/python.sh check     formatting, lints, types, and the tests against a daemon
+#   scripts/python.sh wheel     the wheel, with the program, to target/wheels; arguments go to `maturin build`
+#
+# Environment:
+#   EVERGRAPH_BIN   the program to test; `check` needs it
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+readonly HOME_FOLDER="$PWD/.cache/tools/python-client" WANTED="$PWD/scripts/python-client.txt"
+readonly PACKAGE="$PWD/clients/python"
+
+die() { printf 'python.sh: error: %s\n' "$*" >&2; exit 1; }
+usage() { sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}"; }
+
+install() {
+    ! cmp -s "$WANTED" "$HOME_FOLDER/installed" || return 0
+    python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' || die "Python 3.11 or later is needed"
+    python3 -m venv --clear "$HOME_FOLDER"
+    "$HOME_FOLDER/bin/pip" --quiet --disable-pip-version-check install --no-deps --no-compile --only-binary=:all: \
+        --require-hashes -r "$WANTED" >&2
+    cp "$WANTED" "$HOME_FOLDER/installed"
+}
+
+installed() { cmp -s "$WANTED" "$HOME_FOLDER/installed" || die "run scripts/python.sh install first"; }
+
+check() {
+    installed
+    [ -n "${EVERGRAPH_BIN:-}" ] || die "EVERGRAPH_BIN has to name the program to test"
+    EVERGRAPH_BIN=$(realpath "$EVERGRAPH_BIN")
+    export EVERGRAPH_BIN PATH="$HOME_FOLDER/bin:$PATH" PYTHONDONTWRITEBYTECODE=1 MPLCONFIGDIR="$HOME_FOLDER/matplotlib"
+    cd "$PACKAGE"
+    ruff format --no-cache --check --quiet . || die "not formatted: run ruff format in clients/python"
+    ruff check --no-cache --quiet .
+    mypy --cache-dir "$HOME_FOLDER/mypy"
+    PYTHONPATH="$PACKAGE/src" python -m pytest "$@"
+}
+
+wheel() {
+    installed
+    cd "$PACKAGE"
+    local profile=(--release) argument
+    for argument in "$@"; do
+        case "$argument" in --profile*) profile=() ;; esac
+    done
+    "$HOME_FOLDER/bin/maturin" build "${profile[@]}" --out ../../target/wheels "$@"
+}
+
+case "${1:-}" in
+    install | check | wheel) "$@" ;;
+    -h | --help) usage ;;
+    *) usage >&2 && exit 2 ;;
+esac
