@@ -107,7 +107,7 @@ pub struct EvalArgs {
     #[arg(long)]
     pub walks: bool,
     /// Share of the negatives of training, and under prequential of all, that are destinations which the source met
-    /// before; 0.2 with --walks and 0 without if not given
+    /// before; 0.25 with --walks and 0 without if not given
     #[arg(long, value_name = "SHARE")]
     pub met_negatives: Option<f64>,
     /// Edges of the longest walk counted from either node, 1 to 4 (walk, --walks)

@@ -13,7 +13,7 @@ use crate::model::tables::{read_nodes, write_nodes};
 
 /// Share of such negatives where a model scores pairs by walks, unless another is set: these tell pairs that ever met
 /// from others all too well.
-pub const MET_SHARE_OF_WALKS: f64 = 0.2;
+pub const MET_SHARE_OF_WALKS: f64 = 0.25;
 
 /// Destinations that are kept of a source.
 const KEPT: usize = 8;

@@ -276,7 +276,7 @@ fn walks_beside_embeddings_are_named_and_learned_from() {
     };
     let (alone, both) = (measure(&[]), measure(&["--walks", "--walk-dimension", "32"]));
     assert_eq!((&alone["walks"], &alone["met_negatives"]), (&Value::Null, &Value::Null));
-    assert_eq!((&both["walks"], &both["met_negatives"]), (&true.into(), &0.2.into()));
+    assert_eq!((&both["walks"], &both["met_negatives"]), (&true.into(), &0.25.into()));
     assert_eq!((&both["walk_dimension"], &both["walk_decay_span_power"]), (&32.into(), &10.0.into()));
     let unmet = measure(&["--walks", "--walk-dimension", "32", "--met-negatives", "0"]);
     let precision = |found: &Value| share(found, "last15_average_precision");
