@@ -10,11 +10,12 @@ use super::{ConfigArgs, machine, output};
 use crate::api::{Keys, Tls};
 use crate::catalog::Catalog;
 use crate::config::Config;
-use crate::daemon::source_options::kafka_options;
+use crate::daemon::source_options::{decode_options, kafka_options};
 use crate::daemon::{DeviceSelection, fixed_settings};
 use crate::device::{CudaFound, Device};
 use crate::ingest::csv::CsvReader;
 use crate::ingest::kafka::{KafkaFault, preflight, what_is_missing};
+use crate::ingest::rows::Rows;
 use crate::learner::checkpoint;
 use crate::log;
 use crate::train::Trainer;
@@ -180,6 +181,11 @@ fn open_catalog(config: &Config) -> Result<Option<Catalog>, String> {
 /// Whether the event file can be opened and its rows are as long as the stream's.
 fn event_file(config: &Config) -> Result<String, String> {
     let path = &config.ingest.file.path;
+    if let Some(mapping) = config.mapping(&config.ingest.file.mapping) {
+        let rows = Rows::open(path, decode_options(config), Some(mapping));
+        rows.map_err(|error| format!("{error} (ingest.file.path)"))?;
+        return Ok(format!("{} is read by [ingest.mappings.{}]", path.display(), config.ingest.file.mapping));
+    }
     let reader = CsvReader::open(path).map_err(|error| format!("{error} (ingest.file.path)"))?;
     let (found, wanted) = (reader.feature_dimension(), config.stream.edge_feature_dimension);
     if found == wanted {
