@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use config::Environment;
+use config::{Environment, ValueKind};
 use serde_json::Value;
 
 use super::document::{self, Entry};
@@ -83,8 +83,12 @@ fn judge(
     if key.strip_prefix(PROPERTIES).is_some_and(|rest| rest.starts_with('.')) {
         return Ok(());
     }
+    let of_mappings = key.strip_prefix(MAPPINGS).and_then(|rest| rest.strip_prefix('.'));
+    if of_mappings.is_some_and(|name| !name.contains('.')) && matches!(value.kind, ValueKind::Table(_)) {
+        return Ok(());
+    }
     // Every mapping has the keys of the example.
-    let like = key.strip_prefix(MAPPINGS).and_then(|rest| rest.strip_prefix('.')?.split_once('.'));
+    let like = of_mappings.and_then(|rest| rest.split_once('.'));
     let path = like.map_or_else(|| key.to_owned(), |(_, rest)| format!("{MAPPINGS}.{EXAMPLE}.{rest}"));
     match known.iter().find(|entry| entry.path == path) {
         None => Err(("there is no such setting".to_owned(), nearest(known, key))),

@@ -73,7 +73,7 @@ impl Config {
             } else if !entry.is_section {
                 settings.extend(setting(&layers, &entry.path));
             }
-            if entry.is_section && entry.path.starts_with(MAPPINGS) {
+            if entry.path == MAPPINGS {
                 settings.extend(mappings(&layers).iter().filter_map(|key| setting(&layers, key)));
             }
         }

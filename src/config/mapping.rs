@@ -219,8 +219,10 @@ impl Config {
             self.ingest.mappings.keys().filter(|name| *name != EXAMPLE && !used.contains(&name.as_str()));
         let mut warnings: Vec<String> = unused
             .map(|name| {
-                format!("[{MAPPINGS}.{name}] is used by no source; name it in ingest.kafka.mapping, ingest.http.mapping or \
-                         ingest.file.mapping")
+                format!(
+                    "[{MAPPINGS}.{name}] is used by no source; name it in ingest.kafka.mapping, ingest.http.mapping \
+                     or ingest.file.mapping"
+                )
             })
             .collect();
         let kafka = &self.ingest.kafka;

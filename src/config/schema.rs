@@ -37,7 +37,12 @@ fn mappings(defaults: &Value, words: &BTreeMap<String, String>) -> anyhow::Resul
     let mut shape = Shape::Any;
     Mapping::deserialize(Recorder { value: example.clone(), shape: &mut shape })?;
     let mapping = describe(&shape, example, &path, words);
-    Ok(json!({ "type": "object", "description": words.get(&path), "additionalProperties": mapping }))
+    Ok(json!({
+        "type": "object",
+        "description": words.get(MAPPINGS),
+        "properties": { EXAMPLE: mapping.clone() },
+        "additionalProperties": mapping,
+    }))
 }
 
 /// What a place of the settings takes.
@@ -217,6 +222,9 @@ mod tests {
         );
         assert_eq!(of("learner.gate.edgebank_tolerance")["type"], "number");
         assert_eq!(of("ingest.kafka.properties")["additionalProperties"], true);
+        let mappings = of("ingest.mappings");
+        assert_eq!(mappings["additionalProperties"]["additionalProperties"], false, "{mappings}");
+        assert_eq!(mappings["additionalProperties"]["properties"]["features"]["type"], "array");
         assert!(of("checkpoint.keep")["description"].as_str().unwrap().contains("removed"));
         let bare = known.iter().filter(|path| path.contains('.') && of(path)["description"].is_null());
         assert!(bare.count() < 20, "most are explained");

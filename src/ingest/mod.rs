@@ -3,8 +3,8 @@
 //! and kept as a dead letter before the batch that accounts for it is submitted.
 //!
 //! Reading order: `decode` (bytes to events), `mapping` (messages of other shapes), `body` (many of them), `admit` (the
-//! stream's rules), `dead_letter`, `handover`, then the sources `kafka`, `replay` (files, read by `rows`) and `push`; `produce`
-//! is the other side, a producer for files. Knows the words of the stream and nothing of graphs, learning or
+//! stream's rules), `dead_letter`, `handover`, then the sources `kafka`, `replay` (files, read by `rows`) and `push`;
+//! `produce` is the other side, a producer for files. Knows the words of the stream and nothing of graphs, learning or
 //! HTTP.
 
 pub mod admit;

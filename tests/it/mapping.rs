@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::broker::Broker;
 use crate::kafka_daemon::{daemon, kafka};
-use crate::process::{Start, log_of};
+use crate::process::{Start, evergraph, log_of};
 
 /// The fenced blocks of one language below the headings of a page.
 fn blocks<'p>(page: &'p str, language: &str) -> Vec<&'p str> {
@@ -281,4 +281,75 @@ fn baskets_through_kafka_keep_their_events_together_across_kills() {
     assert_eq!(source["dead_letters"], 0, "{source:#}");
     assert!(process.terminate().success());
     assert_eq!(log_of(data.path())["records"], events);
+}
+
+#[test]
+fn a_sample_shows_messages_as_events_and_proposes_a_mapping_where_they_are_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let orders = change("c", &Value::Null, &row(1, 2), 5).to_string();
+    std::fs::write(path("orders.jsonl"), format!("{orders}\n")).unwrap();
+    std::fs::write(path("plain.csv"), "src,dst,ts\na,b,1\n").unwrap();
+    let (content, shown, _) = evergraph(&["ingest", "--events", &path("plain.csv"), "--dry-run"]);
+    assert!(content && shown.contains("row 0: a -> b at 1"), "{shown}");
+
+    let begin = "[stream]\ntime_unit = \"milliseconds\"\n[ingest.mappings.bad]\n";
+    std::fs::write(path("bad.toml"), begin).unwrap();
+    let dry = |settings: &str, mapping: &str| {
+        let (events, settings) = (path("orders.jsonl"), path(settings));
+        evergraph(&[
+            "ingest",
+            "--events",
+            &events,
+            "--dry-run",
+            "5",
+            "--config",
+            &settings,
+            "--mapping",
+            mapping,
+        ])
+    };
+    let (content, shown, _) = dry("bad.toml", "bad");
+    assert!(!content && shown.contains("src (/src) is missing: the value has no src"), "{shown}");
+    let (_, proposed) =
+        shown.split_once("check each line:\n").unwrap_or_else(|| panic!("nothing proposed: {shown}"));
+    std::fs::write(path("proposed.toml"), proposed).unwrap();
+    let (content, shown, said) = dry("proposed.toml", "proposed");
+    assert!(content && shown.contains("row 0: user:1 -> product:2 at 5"), "{shown} {said}");
+    let (content, _, said) = dry("proposed.toml", "other");
+    assert!(!content && said.contains("no [ingest.mappings.other]"), "{said}");
+}
+
+#[test]
+fn a_check_shows_the_newest_messages_of_the_topic() {
+    let Some(broker) = Broker::shared() else { return };
+    let topic = "sampled";
+    broker.create_topic(topic, 2);
+    let bytes = |user| change("c", &Value::Null, &row(user, 2), user).to_string().into_bytes();
+    let messages: Vec<Vec<u8>> = (1..=40).map(bytes).collect();
+    broker.produce(topic, messages.iter().map(|value| (0, None, Some(value.as_slice()))));
+    let data = tempfile::tempdir().unwrap();
+    let check = |more: &[&str]| {
+        let (brokers, topic) =
+            (format!("ingest.kafka.brokers={}", broker.bootstrap()), format!("ingest.kafka.topic={topic}"));
+        let data = data.path().join("data");
+        let fixed = ["check", "--listen", "127.0.0.1:0", "--data", data.to_str().unwrap(), "--sample", "4"];
+        let sets = [brokers.as_str(), topic.as_str()].into_iter().chain(more.iter().copied());
+        let sets = sets.flat_map(|set| ["--set", set]);
+        evergraph(&fixed.into_iter().chain(sets).collect::<Vec<_>>())
+    };
+    let (content, shown, said) = check(&[]);
+    assert!(content && shown.contains("partition 0 offset 39: missing_field"), "{shown} {said}");
+    assert!(
+        shown.contains("envelope = \"debezium\"") && shown.contains("src = \"user:{/after/user_id}\""),
+        "{shown}"
+    );
+    let (content, shown, said) = check(&[
+        "ingest.kafka.mapping=m",
+        "ingest.mappings.m.envelope=debezium",
+        "ingest.mappings.m.src=user:{/after/user_id}",
+        "ingest.mappings.m.dst=product:{/after/product_id}",
+        "ingest.mappings.m.ts=/source/ts_ms",
+    ]);
+    assert!(content && shown.contains("partition 0 offset 39: user:40 -> product:2 at 40"), "{shown} {said}");
 }

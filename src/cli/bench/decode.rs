@@ -1,5 +1,5 @@
-//! `evergraph bench decode`: events per second out of messages, on one thread: plain events, the same through a mapping,
-//! and shapes that topics have already.
+//! `evergraph bench decode`: events per second out of messages, on one thread: plain events, the same through a
+//! mapping, and shapes that topics have already.
 
 use std::path::PathBuf;
 
@@ -163,7 +163,13 @@ fn plain(i: usize) -> String {
 
 fn change(i: usize) -> String {
     format!(
-        r#"{{"before":null,"after":{{"id":{i},"user_id":{},"product_id":{},"price":{}.25,"count":{},"note":"by post"}},"source":{{"version":"3.0.0.Final","connector":"postgresql","name":"shop","ts_ms":{},"snapshot":"false","db":"shop","sequence":"[\"24023128\",\"24023128\"]","schema":"public","table":"orders","txId":555,"lsn":24023128,"xmin":null}},"op":"c","ts_ms":{},"transaction":null}}"#,
+        concat!(
+            r#"{{"before":null,"after":{{"id":{},"user_id":{},"product_id":{},"price":{}.25,"count":{},"note":"by post"}},"#,
+            r#""source":{{"version":"3.0.0.Final","connector":"postgresql","name":"shop","ts_ms":{},"snapshot":"false","#,
+            r#""db":"shop","sequence":"[\"24023128\",\"24023128\"]","schema":"public","table":"orders","txId":555,"#,
+            r#""lsn":24023128,"xmin":null}},"op":"c","ts_ms":{},"transaction":null}}"#,
+        ),
+        i,
         i % 997,
         i % 4_999,
         i % 100,
@@ -173,7 +179,7 @@ fn change(i: usize) -> String {
     )
 }
 
-/// As the JSON converter of Kafka Connect writes it unless it is told not to.
+/// As the JSON converter of Kafka Connect writes it by default.
 fn with_schema(change: &str) -> String {
     let field = |name: &str, of: &str| format!(r#"{{"type":"{of}","optional":false,"field":"{name}"}}"#);
     let row: Vec<String> = ["id", "user_id", "product_id", "price", "count", "note"]
@@ -200,7 +206,11 @@ fn with_schema(change: &str) -> String {
 
 fn cloud_event(i: usize) -> String {
     format!(
-        r#"{{"specversion":"1.0","id":"{i}","source":"/web","type":"click","time":"2026-01-31T12:{:02}:{:02}.{:03}Z","datacontenttype":"application/json","data":{{"user":"user-{}","page":"/page/{}","agent":"a browser"}}}}"#,
+        concat!(
+            r#"{{"specversion":"1.0","id":"{}","source":"/web","type":"click","time":"2026-01-31T12:{:02}:{:02}.{:03}Z","#,
+            r#""datacontenttype":"application/json","data":{{"user":"user-{}","page":"/page/{}","agent":"a browser"}}}}"#,
+        ),
+        i,
         i / 60 % 60,
         i % 60,
         i % 1_000,

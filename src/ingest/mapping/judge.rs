@@ -121,7 +121,7 @@ impl Reading<'_, '_> {
 
     fn action(&self) -> Result<Action, Rejection> {
         let Some(field) = &self.mapping.op else { return Ok(Action::Upsert) };
-        match self.scalar(&field.source)? {
+        match self.value(field)? {
             Scalar::Absent => Ok(Action::Upsert),
             Scalar::Text(op) => match op.as_ref() {
                 "upsert" | "c" | "r" | "u" => Ok(Action::Upsert),
@@ -184,7 +184,7 @@ impl Reading<'_, '_> {
     fn time(&self) -> Result<Option<EventTime>, Rejection> {
         match &self.mapping.ts {
             None => Ok(None),
-            Some(ts) => self.mapping.times.read(&ts.label, &self.scalar(&ts.source)?),
+            Some(ts) => self.mapping.times.read(&ts.label, &self.value(ts)?),
         }
     }
 
@@ -197,7 +197,7 @@ impl Reading<'_, '_> {
 
     fn idempotency(&self) -> Result<Option<u128>, Rejection> {
         let Some(field) = &self.mapping.idempotency_key else { return Ok(None) };
-        let value = self.scalar(&field.source)?;
+        let value = self.value(field)?;
         let Some((number, _)) = self.item.filter(|_| !field.source.reads_item()) else {
             return idempotency_hash(&field.label, &value);
         };
@@ -219,11 +219,11 @@ impl Reading<'_, '_> {
         read: impl Fn(&str, &Scalar<'_>) -> Result<Option<T>, Rejection>,
     ) -> Result<Option<T>, Rejection> {
         let Some(field) = field else { return Ok(None) };
-        read(&field.label, &self.scalar(&field.source)?)
+        read(&field.label, &self.value(field)?)
     }
 
     fn required<'s>(&'s self, field: &'s Field) -> Result<Scalar<'s>, Rejection> {
-        match self.scalar(&field.source)? {
+        match self.value(field)? {
             Scalar::Absent => Err(Rejection::new(Reason::MissingField, self.no_value(field, ""))),
             value => Ok(value),
         }
@@ -238,7 +238,7 @@ impl Reading<'_, '_> {
                 Some(Seen::BadRow(detail)) => {
                     return Err(Rejection::new(Reason::BadFeatures, format!("{}: {detail}", field.label)));
                 }
-                _ => match self.scalar(&field.source)? {
+                _ => match self.value(field)? {
                     Scalar::Absent => missing = missing.or(Some(field)),
                     value => row.push(feature(&field.label, &value)?),
                 },

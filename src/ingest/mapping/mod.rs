@@ -27,18 +27,20 @@
 //! | `user:{/user/id}` | a text with such places in it, so that two number spaces do not collide |
 //!
 //! **Order of work.** The settings are compiled once (`source`, `plan`); a message is walked once (`extract`), which
-//! finds every place and skips all else; what was found is judged (`judge`) by the rules of plain events. So an event has
-//! the same bounds, and a rejection the same reasons, whichever way it came, and names the field, the pointer and what
-//! was found there.
+//! finds every place and skips all else; what was found is judged (`judge`) by the rules of plain events. So an event
+//! has the same bounds, and a rejection the same reasons, whichever way it came, and names the field, the pointer and
+//! what was found there.
 //!
-//! **A message is taken whole or not at all.** One element that is no event makes the message a rejection, so that it can
-//! be sent again when it, or the mapping, was mended. What the stream's rules refuse (`admit`) is refused event by event.
+//! **A message is taken whole or not at all.** One element that is no event makes the message a rejection, so that it
+//! can be sent again when it, or the mapping, was mended. What the stream's rules refuse (`admit`) is refused event by
+//! event.
 //!
 //! Knows nothing of Kafka, HTTP or files: these hand in a [`Message`].
 
 mod extract;
 mod judge;
 mod plan;
+mod propose;
 mod reader;
 mod reading;
 mod source;
@@ -50,6 +52,7 @@ use thiserror::Error;
 
 use self::extract::{Found, Walk};
 use self::plan::Plan;
+pub use self::propose::propose;
 pub use self::reader::MessageReader;
 use self::source::{Place, Plans, Source};
 use self::time::Times;

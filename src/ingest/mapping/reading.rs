@@ -39,7 +39,15 @@ impl<'m> Reading<'m, '_> {
         }
     }
 
-    pub fn scalar<'s>(&'s self, source: &'s Source) -> Result<Scalar<'s>, Rejection> {
+    /// The value of a field.
+    pub fn value<'s>(&'s self, field: &'s Field) -> Result<Scalar<'s>, Rejection> {
+        self.scalar(&field.source).map_err(|rejection| Rejection {
+            detail: format!("{}: {}", field.label, rejection.detail),
+            ..rejection
+        })
+    }
+
+    fn scalar<'s>(&'s self, source: &'s Source) -> Result<Scalar<'s>, Rejection> {
         if let Some(seen) = self.seen(source) {
             return Ok(match seen {
                 Seen::Not => Scalar::Absent,

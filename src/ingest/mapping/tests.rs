@@ -1,3 +1,5 @@
+//! Messages of all envelopes, hostile and mistaken ones, and any JSON against pointers of `serde_json`.
+
 use proptest::prelude::*;
 
 use super::*;
@@ -280,7 +282,7 @@ fn hostile_and_mistaken_messages_are_named() {
         (r#"{"user":{"id":1e3}}"#.into(), Reason::WrongType, "/user/id is the number 1000.0"),
         (r#"{"user":{"id":99999999999999999999}}"#.into(), Reason::WrongType, "/user/id is the number 1e20"),
         (r#"{"user":{"id":NaN}}"#.into(), Reason::MalformedJson, "line 1"),
-        (r#"{"user":{"id":"\ud800"}}"#.into(), Reason::MalformedJson, "surrogate"),
+        (r#"{"user":{"id":"\ud800"}}"#.into(), Reason::MalformedJson, "hex escape"),
         (r#"{"user":{"id":1},"user":{"id":2}}"#.into(), Reason::MalformedJson, "duplicate field /user"),
         (r#"{"user":{"id":1,"id":1}}"#.into(), Reason::MalformedJson, "duplicate field /user/id"),
         (format!(r#"{{"user":{{"id":"{long}"}},"shop":[{{"id":2}}],"at":3}}"#), Reason::BadId, "1030 bytes"),
@@ -431,7 +433,8 @@ proptest! {
 
     #[test]
     fn what_is_found_is_what_a_pointer_of_serde_json_finds(value in any_json()) {
-        let options = MappingOptions { src: "/user/id".into(), dst: "const:x".into(), ts: "const:0".into(), ..options() };
+        let (src, dst, ts) = ("/user/id".into(), "const:x".into(), "const:0".into());
+        let options = MappingOptions { src, dst, ts, ..options() };
         let found = value.pointer("/user/id");
         match read(&options, &value.to_string()) {
             Ok(events) => {
