@@ -25,8 +25,8 @@ pub(crate) struct IngestArgs {
     /// Where to push
     #[arg(long, value_enum, required_unless_present = "dry_run")]
     to: Option<Target>,
-    /// Push nothing: show the first N rows as the events that a daemon with these settings would make of them, or why not,
-    /// and propose a mapping where they cannot be read
+    /// Push nothing: show the first N rows as the events that a daemon with these settings would make of them, or why
+    /// not, and propose a mapping where they cannot be read
     #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "10", conflicts_with = "to")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     dry_run: Option<u32>,

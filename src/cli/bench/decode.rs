@@ -164,8 +164,9 @@ fn plain(i: usize) -> String {
 fn change(i: usize) -> String {
     format!(
         concat!(
-            r#"{{"before":null,"after":{{"id":{},"user_id":{},"product_id":{},"price":{}.25,"count":{},"note":"by post"}},"#,
-            r#""source":{{"version":"3.0.0.Final","connector":"postgresql","name":"shop","ts_ms":{},"snapshot":"false","#,
+            r#"{{"before":null,"after":{{"id":{},"user_id":{},"product_id":{},"price":{}.25,"count":{},"#,
+            r#""note":"by post"}},"source":{{"version":"3.0.0.Final","connector":"postgresql","name":"shop","#,
+            r#""ts_ms":{},"snapshot":"false","#,
             r#""db":"shop","sequence":"[\"24023128\",\"24023128\"]","schema":"public","table":"orders","txId":555,"#,
             r#""lsn":24023128,"xmin":null}},"op":"c","ts_ms":{},"transaction":null}}"#,
         ),
@@ -207,8 +208,9 @@ fn with_schema(change: &str) -> String {
 fn cloud_event(i: usize) -> String {
     format!(
         concat!(
-            r#"{{"specversion":"1.0","id":"{}","source":"/web","type":"click","time":"2026-01-31T12:{:02}:{:02}.{:03}Z","#,
-            r#""datacontenttype":"application/json","data":{{"user":"user-{}","page":"/page/{}","agent":"a browser"}}}}"#,
+            r#"{{"specversion":"1.0","id":"{}","source":"/web","type":"click","#,
+            r#""time":"2026-01-31T12:{:02}:{:02}.{:03}Z","datacontenttype":"application/json","#,
+            r#""data":{{"user":"user-{}","page":"/page/{}","agent":"a browser"}}}}"#,
         ),
         i,
         i / 60 % 60,
