@@ -5,6 +5,7 @@
 //! layer must be known; an unknown one is an error that names its layer and suggests the nearest known key.
 //! Values of the environment and of flags are text, read as what their key is: a password `007` stays one.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -25,6 +26,7 @@ mod examine;
 mod explain;
 mod layers;
 mod learner;
+mod mapping;
 mod model;
 mod property_map;
 mod schema;
@@ -36,6 +38,7 @@ use self::layers::{Layer, blame, merged};
 pub use check::level_filter;
 pub use examine::Fault;
 pub use explain::{Origin, Setting};
+pub use mapping::{Deletes, Envelope, Mapping, Texts, TimeFormat};
 pub use model::{AggregatorKind, ModelKind};
 pub use schema::json_schema;
 pub use time_unit::StreamTimeUnit;
@@ -65,6 +68,14 @@ pub enum ConfigError {
         value: String,
         /// What it must be.
         expected: &'static str,
+    },
+    /// A mapping cannot be used.
+    #[error("{key}: {detail}")]
+    Mapping {
+        /// The key.
+        key: String,
+        /// What is wrong with it, and what to write.
+        detail: String,
     },
     /// Faults that have been reported one by one.
     #[error(
@@ -114,15 +125,15 @@ Stream {
 section!(/// `[ingest]`
 Ingest {
     queue_batches_max: usize, idempotency_keys_max: usize, dead_letter_file_bytes_max: u64,
-    http: IngestHttp, file: IngestFile, kafka: IngestKafka,
+    http: IngestHttp, file: IngestFile, kafka: IngestKafka, mappings: BTreeMap<String, Mapping>,
 });
 section!(/// `[ingest.http]`
-    IngestHttp { enabled: bool });
+    IngestHttp { enabled: bool, mapping: String });
 section!(/// `[ingest.file]`
-    IngestFile { path: PathBuf, events_per_second: f64 });
+    IngestFile { path: PathBuf, mapping: String, events_per_second: f64 });
 section!(/// `[ingest.kafka]`
 IngestKafka {
-    brokers: String, topic: String, group: String, dead_letter_topic: String,
+    brokers: String, topic: String, mapping: String, group: String, dead_letter_topic: String,
     batch_messages_max: usize, batch_wait_ms: u64, lost_data_policy: LostDataPolicy, tombstones: Tombstones,
     properties: property_map::Properties,
 });

@@ -135,7 +135,7 @@ pub enum DeleteOp {
 }
 
 /// Every reason for which an event is rejected. The list may grow.
-pub const REJECTION_REASONS: [&str; 17] = [
+pub const REJECTION_REASONS: [&str; 18] = [
     "malformed_json",
     "malformed_row",
     "missing_field",
@@ -152,6 +152,7 @@ pub const REJECTION_REASONS: [&str; 17] = [
     "missing_key",
     "too_many_nodes",
     "tombstone",
+    "deletion",
     "unstorable",
 ];
 

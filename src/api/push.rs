@@ -18,8 +18,8 @@ use super::transfer::Client;
 use crate::event::BodyFormat;
 
 /// Content types that the route reads.
-const MEDIA_TYPES: &str =
-    "application/json (one event or an array) or application/x-ndjson (one event a line)";
+const MEDIA_TYPES: &str = "application/json (one event or an array), application/x-ndjson (one event a line), or with \
+    a mapping application/cloudevents+json and application/cloudevents-batch+json";
 
 /// Longest idempotency key of a request, in bytes.
 const REQUEST_KEY_MAX: usize = 255;
@@ -88,7 +88,9 @@ pub(super) async fn events(
 ) -> Result<Response, ApiError> {
     let intake = app.state.intake.clone().ok_or(ApiError::PushDisabled)?;
     let format = match media_type(request.headers()).as_deref() {
-        Some("application/json") => BodyFormat::Json,
+        Some("application/json" | "application/cloudevents+json" | "application/cloudevents-batch+json") => {
+            BodyFormat::Json
+        }
         Some("application/x-ndjson" | "application/jsonl") => BodyFormat::JsonLines,
         _ => return Err(ApiError::ContentType { expected: MEDIA_TYPES }),
     };

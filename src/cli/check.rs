@@ -6,15 +6,16 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use clap::Args;
 
-use super::{ConfigArgs, machine, output};
+use super::{ConfigArgs, machine, output, sample};
 use crate::api::{Keys, Tls};
 use crate::catalog::Catalog;
 use crate::config::Config;
-use crate::daemon::source_options::kafka_options;
+use crate::daemon::source_options::{decode_options, kafka_options};
 use crate::daemon::{DeviceSelection, fixed_settings};
 use crate::device::{CudaFound, Device};
 use crate::ingest::csv::CsvReader;
 use crate::ingest::kafka::{KafkaFault, preflight, what_is_missing};
+use crate::ingest::rows::Rows;
 use crate::learner::checkpoint;
 use crate::log;
 use crate::train::Trainer;
@@ -29,6 +30,10 @@ pub(crate) struct CheckArgs {
     /// Read the whole event log, not only its last segment
     #[arg(long)]
     whole_log: bool,
+    /// Show so many messages of the topic, and rows of the file, as the events that they would be, or why not; where
+    /// they cannot be read, propose a mapping. Stores nothing
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    sample: Option<u32>,
 }
 
 /// Probes one part after another and prints the outcome of each.
@@ -82,7 +87,24 @@ pub(super) fn run(args: &CheckArgs) -> Result<()> {
             report("dead letters", topic(&config, &source.dead_letter_topic))?;
         }
     }
+    if let Some(count) = args.sample {
+        show_sample(&config, count as usize)?;
+    }
     ensure!(faults == 0, "{faults} part(s) would not work; see the lines that begin with FAULT");
+    Ok(())
+}
+
+/// Real messages as events. A broker that does not respond was reported above.
+fn show_sample(config: &Config, count: usize) -> Result<()> {
+    let file = &config.ingest.file;
+    if file.path != Path::new("") {
+        sample::of_file(config, &file.path, &file.mapping, count)?;
+    }
+    if !config.ingest.kafka.brokers.is_empty()
+        && let Err(error) = sample::of_topic(config, count)
+    {
+        output::print(&format!("warn  sample: {error:#}"))?;
+    }
     Ok(())
 }
 
@@ -180,6 +202,11 @@ fn open_catalog(config: &Config) -> Result<Option<Catalog>, String> {
 /// Whether the event file can be opened and its rows are as long as the stream's.
 fn event_file(config: &Config) -> Result<String, String> {
     let path = &config.ingest.file.path;
+    if let Some(mapping) = config.mapping(&config.ingest.file.mapping) {
+        let rows = Rows::open(path, decode_options(config), Some(mapping));
+        rows.map_err(|error| format!("{error} (ingest.file.path)"))?;
+        return Ok(format!("{} is read by [ingest.mappings.{}]", path.display(), config.ingest.file.mapping));
+    }
     let reader = CsvReader::open(path).map_err(|error| format!("{error} (ingest.file.path)"))?;
     let (found, wanted) = (reader.feature_dimension(), config.stream.edge_feature_dimension);
     if found == wanted {

@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use clap::{Args, ValueEnum};
 use indicatif::{HumanCount, ProgressBar};
 
 use super::client::DaemonArgs;
-use super::output;
+use super::{output, sample};
+use crate::config::Config;
 use crate::ingest::kafka::KafkaClientOptions;
 use crate::ingest::produce::{
     HttpTarget, ProduceOptions, ProduceReport, ProduceTarget, TopicTarget, produce,
@@ -22,8 +23,19 @@ pub(crate) struct IngestArgs {
     #[arg(long, value_name = "FILE")]
     events: PathBuf,
     /// Where to push
-    #[arg(long, value_enum)]
-    to: Target,
+    #[arg(long, value_enum, required_unless_present = "dry_run")]
+    to: Option<Target>,
+    /// Push nothing: show the first N rows as the events that a daemon with these settings would make of them, or why
+    /// not, and propose a mapping where they cannot be read
+    #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "10", conflicts_with = "to")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    dry_run: Option<u32>,
+    /// Settings file of the daemon, for --dry-run
+    #[arg(long, value_name = "FILE", requires = "dry_run")]
+    config: Option<PathBuf>,
+    /// The mapping for --dry-run, one of [ingest.mappings]; that of ingest.file.mapping if not given
+    #[arg(long, value_name = "NAME", requires = "dry_run")]
+    mapping: Option<String>,
     /// Kafka brokers, comma-separated
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:9092")]
     brokers: String,
@@ -60,6 +72,9 @@ enum Target {
 
 /// Pushes the file.
 pub(super) fn run(args: &IngestArgs) -> Result<()> {
+    if let Some(count) = args.dry_run {
+        return show(args, count as usize);
+    }
     let mut options = ProduceOptions::new(&args.events, target(args)?);
     options.events_per_second = args.rate;
     options.batch_events = args.batch_events.max(1);
@@ -77,8 +92,19 @@ pub(super) fn run(args: &IngestArgs) -> Result<()> {
     }
 }
 
+/// Shows rows as events; fails if one is none.
+fn show(args: &IngestArgs, count: usize) -> Result<()> {
+    let config = Config::load(args.config.as_deref(), &[])?;
+    let name = args.mapping.as_deref().unwrap_or(&config.ingest.file.mapping);
+    let known = name.is_empty() || config.ingest.mappings.contains_key(name);
+    ensure!(known, "--mapping {name}: the settings have no [ingest.mappings.{name}]");
+    let outcome = sample::of_file(&config, &args.events, name, count)?;
+    ensure!(outcome.refused == 0, "{} of the rows shown are no events", outcome.refused);
+    Ok(())
+}
+
 fn target(args: &IngestArgs) -> Result<ProduceTarget> {
-    match args.to {
+    match args.to.unwrap_or(Target::Http) {
         Target::Http => {
             let (token, roots) = (args.daemon.key()?, args.daemon.roots()?);
             Ok(ProduceTarget::Http(HttpTarget { token, roots, ..HttpTarget::new(&args.daemon.url) }))

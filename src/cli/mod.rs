@@ -19,6 +19,7 @@ mod log_level;
 pub mod machine;
 mod model;
 pub mod output;
+mod sample;
 mod serve;
 mod settings;
 mod snapshot;

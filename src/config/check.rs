@@ -95,6 +95,7 @@ impl Config {
         self.check_waits(&mut faults);
         self.check_retention(&mut faults);
         self.check_relations(&mut faults);
+        faults.0.extend(self.mapping_faults());
         faults.0.extend(level_filter(&self.output.level).err());
         faults.0
     }
@@ -310,6 +311,7 @@ impl Config {
                     .to_owned(),
             );
         }
+        warnings.extend(self.mapping_warnings());
         warnings
     }
 }

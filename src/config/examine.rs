@@ -2,11 +2,12 @@
 
 use std::path::Path;
 
-use config::Environment;
+use config::{Environment, ValueKind};
 use serde_json::Value;
 
 use super::document::{self, Entry};
 use super::layers::{Layer, PROPERTIES, environment};
+use super::mapping::{EXAMPLE, MAPPINGS};
 use super::{Config, ConfigError};
 
 /// A fault of the settings.
@@ -82,7 +83,14 @@ fn judge(
     if key.strip_prefix(PROPERTIES).is_some_and(|rest| rest.starts_with('.')) {
         return Ok(());
     }
-    match known.iter().find(|entry| entry.path == key) {
+    let of_mappings = key.strip_prefix(MAPPINGS).and_then(|rest| rest.strip_prefix('.'));
+    if of_mappings.is_some_and(|name| !name.contains('.')) && matches!(value.kind, ValueKind::Table(_)) {
+        return Ok(());
+    }
+    // Every mapping has the keys of the example.
+    let like = of_mappings.and_then(|rest| rest.split_once('.'));
+    let path = like.map_or_else(|| key.to_owned(), |(_, rest)| format!("{MAPPINGS}.{EXAMPLE}.{rest}"));
+    match known.iter().find(|entry| entry.path == path) {
         None => Err(("there is no such setting".to_owned(), nearest(known, key))),
         Some(entry) if entry.is_section => {
             Err((format!("it is a section: write [{key}] and its keys below"), None))
@@ -131,11 +139,14 @@ fn of_layer(error: ConfigError) -> Fault {
 }
 
 fn of_range(error: ConfigError, sound: &[(&Layer, String, config::Value)]) -> Fault {
-    let ConfigError::OutOfRange { key, value, expected } = error else { return of_layer(error) };
-    let setter = sound.iter().rev().find(|(_, set, _)| set == key);
+    let (key, detail) = match error {
+        ConfigError::OutOfRange { key, value, expected } => (key.to_owned(), format!("{value}: {expected}")),
+        ConfigError::Mapping { key, detail } => (key, detail),
+        other => return of_layer(other),
+    };
+    let setter = sound.iter().rev().find(|(_, set, _)| *set == key);
     let place = setter.map_or("the default settings", |(layer, ..)| &layer.name).to_owned();
-    let detail = format!("{value}: {expected}");
-    Fault { key: Some(key.to_owned()), place, detail, suggestion: None }
+    Fault { key: Some(key), place, detail, suggestion: None }
 }
 
 impl Fault {

@@ -1,11 +1,13 @@
 //! The settings in effect, each with its origin.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use config::Environment;
 use serde_json::Value;
 
 use super::layers::{Layer, PROPERTIES, environment};
+use super::mapping::{EXAMPLE, MAPPINGS};
 use super::{Config, ConfigError, document};
 use crate::ingest::kafka::KafkaClientOptions;
 
@@ -71,6 +73,9 @@ impl Config {
             } else if !entry.is_section {
                 settings.extend(setting(&layers, &entry.path));
             }
+            if entry.path == MAPPINGS {
+                settings.extend(mappings(&layers).iter().filter_map(|key| setting(&layers, key)));
+            }
         }
         Ok(settings)
     }
@@ -86,6 +91,13 @@ fn setting(layers: &[Layer], key: &str) -> Option<Setting> {
     };
     let place = place(layer, key);
     Some(Setting { key: key.to_owned(), value, origin: layer.origin, place })
+}
+
+/// The keys of all mappings but the one of the default file.
+fn mappings(layers: &[Layer]) -> BTreeSet<String> {
+    let keys = layers.iter().flat_map(|layer| layer.leaves().into_keys());
+    let example = format!("{MAPPINGS}.{EXAMPLE}.");
+    keys.filter(|key| key.starts_with(&format!("{MAPPINGS}.")) && !key.starts_with(&example)).collect()
 }
 
 /// The environment and flags write everything as text.

@@ -6,6 +6,7 @@ use std::path::Path;
 use config::{Environment, File, FileFormat, Source, Value, ValueKind};
 
 use super::explain::Origin;
+use super::mapping::MAPPINGS;
 use super::property_map::Properties;
 use super::{Config, ConfigError, DEFAULT_FILE};
 
@@ -100,11 +101,18 @@ impl Layer {
 
 fn gather(path: String, value: Value, leaves: &mut BTreeMap<String, Value>) {
     match value.kind {
-        ValueKind::Table(table) => {
+        // A mapping without a word of its own is one all the same.
+        ValueKind::Table(table) if !is_mapping(&path) || !table.is_empty() => {
             table.into_iter().for_each(|(key, inner)| gather(format!("{path}.{key}"), inner, leaves));
         }
         _ => drop(leaves.insert(path, value)),
     }
+}
+
+fn is_mapping(path: &str) -> bool {
+    path.strip_prefix(MAPPINGS)
+        .and_then(|rest| rest.strip_prefix('.'))
+        .is_some_and(|name| !name.contains('.'))
 }
 
 /// The layers on top of one another.

@@ -9,7 +9,8 @@ use serde::{Deserialize, forward_to_deserialize_any};
 use serde_json::{Error, Map, Value, json};
 
 use super::layers::{Layer, merged};
-use super::{Config, check, document};
+use super::mapping::{EXAMPLE, MAPPINGS};
+use super::{Config, Mapping, check, document};
 
 /// The schema of a settings file.
 ///
@@ -24,9 +25,24 @@ pub fn json_schema() -> anyhow::Result<Value> {
     Config::deserialize(Recorder { value: defaults.clone(), shape: &mut shape })?;
     let words = document::entries().into_iter().map(|entry| (entry.path, entry.words)).collect();
     let mut schema = describe(&shape, &defaults, "", &words);
+    schema["properties"]["ingest"]["properties"]["mappings"] = mappings(&defaults, &words)?;
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema".into();
     schema["title"] = "Settings of Evergraph".into();
     Ok(schema)
+}
+
+/// The schema of mappings under any names, from the one of the default file.
+fn mappings(defaults: &Value, words: &BTreeMap<String, String>) -> anyhow::Result<Value> {
+    let (example, path) = (&defaults["ingest"]["mappings"][EXAMPLE], format!("{MAPPINGS}.{EXAMPLE}"));
+    let mut shape = Shape::Any;
+    Mapping::deserialize(Recorder { value: example.clone(), shape: &mut shape })?;
+    let mapping = describe(&shape, example, &path, words);
+    Ok(json!({
+        "type": "object",
+        "description": words.get(MAPPINGS),
+        "properties": { EXAMPLE: mapping.clone() },
+        "additionalProperties": mapping,
+    }))
 }
 
 /// What a place of the settings takes.
@@ -36,6 +52,7 @@ enum Shape {
     Integer(Option<i64>),
     Number,
     Text,
+    Texts,
     Word(&'static [&'static str]),
     Section(Vec<(&'static str, Self)>),
     Any,
@@ -53,6 +70,7 @@ fn describe(shape: &Shape, default: &Value, path: &str, words: &BTreeMap<String,
         }
         Shape::Number => json!({ "type": "number" }),
         Shape::Text => json!({ "type": "string" }),
+        Shape::Texts => json!({ "type": "array", "items": { "type": "string" } }),
         Shape::Word(words) => json!({ "type": "string", "enum": words }),
         Shape::Any => json!({ "type": "object", "additionalProperties": true }),
         Shape::Section(fields) => {
@@ -103,6 +121,7 @@ impl<'de> Deserializer<'de> for Recorder<'_> {
         deserialize_f64: Shape::Number;
         deserialize_str: Shape::Text;
         deserialize_string: Shape::Text;
+        deserialize_seq: Shape::Texts;
     }
 
     fn deserialize_enum<V: Visitor<'de>>(
@@ -129,7 +148,7 @@ impl<'de> Deserializer<'de> for Recorder<'_> {
     }
 
     forward_to_deserialize_any! {
-        i8 i16 i128 u8 u128 char bytes byte_buf option unit unit_struct newtype_struct seq tuple tuple_struct map
+        i8 i16 i128 u8 u128 char bytes byte_buf option unit unit_struct newtype_struct tuple tuple_struct map
         identifier ignored_any
     }
 }
@@ -203,6 +222,9 @@ mod tests {
         );
         assert_eq!(of("learner.gate.edgebank_tolerance")["type"], "number");
         assert_eq!(of("ingest.kafka.properties")["additionalProperties"], true);
+        let mappings = of("ingest.mappings");
+        assert_eq!(mappings["additionalProperties"]["additionalProperties"], false, "{mappings}");
+        assert_eq!(mappings["additionalProperties"]["properties"]["features"]["type"], "array");
         assert!(of("checkpoint.keep")["description"].as_str().unwrap().contains("removed"));
         let bare = known.iter().filter(|path| path.contains('.') && of(path)["description"].is_null());
         assert!(bare.count() < 20, "most are explained");

@@ -16,7 +16,9 @@ pub(super) fn push_options(config: &Config) -> PushOptions {
     }
 }
 
-pub(super) fn decode_options(config: &Config) -> DecodeOptions {
+/// Bounds of one event.
+#[must_use]
+pub fn decode_options(config: &Config) -> DecodeOptions {
     let stream = &config.stream;
     let tombstones = match config.ingest.kafka.tombstones {
         config::Tombstones::DeleteNode => Tombstones::DeleteNode,
@@ -48,7 +50,7 @@ pub fn client_options(kafka: &IngestKafka) -> KafkaClientOptions {
     client
 }
 
-/// The Kafka source of the settings.
+/// The Kafka source of the settings, without what depends on the stream.
 #[must_use]
 pub fn kafka_options(kafka: &IngestKafka) -> KafkaSourceOptions {
     let mut options = KafkaSourceOptions::new(&kafka.brokers, &kafka.topic, &kafka.group);

@@ -205,7 +205,8 @@ impl Sources {
     ) -> Result<()> {
         let mut running = self.0.running.lock();
         if let Some(gate) = &self.0.gate {
-            let intake = Arc::new(PushIntake::new(push_options(config), wiring.clone()));
+            let intake = PushIntake::new(push_options(config), wiring.clone());
+            let intake = Arc::new(intake.with_mapping(config.mapping(&config.ingest.http.mapping)));
             running.push(Running::Push { intake: intake.clone() });
             // Set once: `start` is called once.
             let _ = gate.intake.set(intake);
@@ -217,12 +218,15 @@ impl Sources {
         if file.path != Path::new("") {
             let mut options = ReplayOptions::new(&file.path);
             options.events_per_second = (file.events_per_second > 0.0).then_some(file.events_per_second);
+            options.decode = decode_options(config);
+            options.mapping = config.mapping(&file.mapping);
             running.push(Running::File { source: Replay::start(options, wiring.clone())? });
         }
         let kafka = &config.ingest.kafka;
         if !kafka.brokers.is_empty() {
             let mut options = kafka_options(kafka);
             options.decode = decode_options(config);
+            options.mapping = config.mapping(&kafka.mapping);
             options.clusters = clusters;
             let (options, wiring) = self.0.kafka.get_or_init(|| (options, wiring.clone()));
             let source = KafkaSource::start(options.clone(), wiring.clone())
@@ -362,7 +366,7 @@ fn report(name: &str, state: &'static str, detail: String, stats: &IngestStats) 
         rejected_events: counts.rejected.iter().map(|(_, count)| count).sum(),
         late_accepted_events: counts.late_accepted,
         late_dropped_events: counts.late_dropped,
-        ignored_events: counts.tombstones_ignored,
+        ignored_events: counts.ignored,
         dead_letters: counts.dead_letters,
         lag_records: BTreeMap::new(),
         paused_by: None,

@@ -40,19 +40,27 @@ pub fn read_body<'a>(
     format: BodyFormat,
     limit: usize,
 ) -> Result<Vec<BodyEvent<'a>>, BodyError> {
-    let events = match (format, first_byte(body)) {
-        (_, None) => return Err(BodyError::Malformed("it is empty; send at least one JSON object".into())),
-        (BodyFormat::JsonLines, _) => lines(body, limit)?,
-        (BodyFormat::Json, Some(b'[')) => items(body, limit)?,
+    let events = cut_body(body, format, limit)?;
+    Ok(events.into_iter().map(|raw| BodyEvent { raw, decoded: decoder.event(raw) }).collect())
+}
+
+/// Cuts a body into its messages, `limit` at most, without reading them.
+///
+/// # Errors
+/// As [`read_body`].
+pub(super) fn cut_body(body: &[u8], format: BodyFormat, limit: usize) -> Result<Vec<&[u8]>, BodyError> {
+    match (format, first_byte(body)) {
+        (_, None) => Err(BodyError::Malformed("it is empty; send at least one JSON object".into())),
+        (BodyFormat::JsonLines, _) => lines(body, limit),
+        (BodyFormat::Json, Some(b'[')) => items(body, limit),
         (BodyFormat::Json, Some(b'{')) => {
             serde_json::from_slice::<IgnoredAny>(body).map_err(|e| BodyError::Malformed(e.to_string()))?;
-            vec![body]
+            Ok(vec![body])
         }
         (BodyFormat::Json, Some(_)) => {
-            return Err(BodyError::Malformed("expected a JSON object or an array of objects".into()));
+            Err(BodyError::Malformed("expected a JSON object or an array of objects".into()))
         }
-    };
-    Ok(events.into_iter().map(|raw| BodyEvent { raw, decoded: decoder.event(raw) }).collect())
+    }
 }
 
 fn lines(body: &[u8], limit: usize) -> Result<Vec<&[u8]>, BodyError> {

@@ -87,18 +87,31 @@ impl Decoder {
         Self { options }
     }
 
+    /// The bounds.
+    #[must_use]
+    pub fn options(&self) -> &DecodeOptions {
+        &self.options
+    }
+
+    /// # Errors
+    /// When an event, or the message that has it, is too large.
+    pub(super) fn check_size(&self, bytes: &[u8]) -> Result<(), Rejection> {
+        let limit = self.options.max_event_bytes;
+        if bytes.len() > limit {
+            let detail = format!("the event has {} bytes, the limit is {limit}", bytes.len());
+            return Err(Rejection::new(Reason::TooLarge, detail));
+        }
+        Ok(())
+    }
+
     /// Reads one JSON event.
     ///
     /// # Errors
     /// The rejection names the field and what to send instead.
     pub fn event(&self, bytes: &[u8]) -> Result<Incoming, Rejection> {
-        if bytes.len() > self.options.max_event_bytes {
-            let limit = self.options.max_event_bytes;
-            let detail = format!("the event has {} bytes, the limit is {limit}", bytes.len());
-            return Err(Rejection::new(Reason::TooLarge, detail));
-        }
+        self.check_size(bytes)?;
         let wire = parse_object(bytes)?;
-        let idempotency = idempotency_hash(&wire.idempotency_key)?;
+        let idempotency = idempotency_hash("idempotency_key", &wire.idempotency_key)?;
         Ok(Incoming { event: self.judge(wire)?, idempotency })
     }
 
@@ -141,9 +154,9 @@ impl Decoder {
             src: id("src", &wire.src)?,
             dst: id("dst", &wire.dst)?,
             time: time(&wire.ts)?.ok_or_else(|| missing("ts"))?,
-            edge_type: edge_type(&wire.edge_type)?,
+            edge_type: edge_type("type", &wire.edge_type)?,
             features: self.row(wire.features)?,
-            label: label(&wire.label)?,
+            label: label("label", &wire.label)?,
         }))
     }
 
@@ -213,7 +226,7 @@ fn node_field<'w, 'a>(wire: &'w Wire<'a>) -> (&'static str, &'w Scalar<'a>) {
 }
 
 /// The key that an id field names.
-fn id(field: &'static str, value: &Scalar<'_>) -> Result<NodeKey, Rejection> {
+pub(super) fn id(field: &str, value: &Scalar<'_>) -> Result<NodeKey, Rejection> {
     match value {
         Scalar::Absent => Err(missing(field)),
         Scalar::Int(number) => Ok(NodeKey::Int(*number)),
@@ -253,22 +266,22 @@ fn time(value: &Scalar<'_>) -> Result<Option<EventTime>, Rejection> {
     Err(Rejection::new(Reason::BadTime, detail))
 }
 
-fn edge_type(value: &Scalar<'_>) -> Result<Option<Box<str>>, Rejection> {
+pub(super) fn edge_type(field: &str, value: &Scalar<'_>) -> Result<Option<Box<str>>, Rejection> {
     match value {
         Scalar::Absent => Ok(None),
         Scalar::Text(text) if text.is_empty() => Ok(None),
         Scalar::Text(text) if text.len() <= TEXT_BYTES_MAX => Ok(Some(text.as_ref().into())),
         Scalar::Text(text) => {
-            let detail = format!("type has {} bytes, the limit is {TEXT_BYTES_MAX}", text.len());
+            let detail = format!("{field} has {} bytes, the limit is {TEXT_BYTES_MAX}", text.len());
             Err(Rejection::new(Reason::TooLarge, detail))
         }
         Scalar::Int(number) => Ok(Some(number.to_string().into())),
-        other => Err(Rejection::new(Reason::WrongType, format!("type is {other}; send a text"))),
+        other => Err(Rejection::new(Reason::WrongType, format!("{field} is {other}; send a text"))),
     }
 }
 
 #[allow(clippy::cast_possible_truncation, clippy::cast_precision_loss)]
-fn label(value: &Scalar<'_>) -> Result<Option<f32>, Rejection> {
+pub(super) fn label(field: &str, value: &Scalar<'_>) -> Result<Option<f32>, Rejection> {
     let number = match value {
         Scalar::Absent => return Ok(None),
         Scalar::Int(number) => *number as f32,
@@ -279,22 +292,22 @@ fn label(value: &Scalar<'_>) -> Result<Option<f32>, Rejection> {
     if number.is_finite() {
         return Ok(Some(number));
     }
-    Err(Rejection::new(Reason::BadLabel, format!("label is {value}; send a finite number")))
+    Err(Rejection::new(Reason::BadLabel, format!("{field} is {value}; send a finite number")))
 }
 
-fn idempotency_hash(value: &Scalar<'_>) -> Result<Option<u128>, Rejection> {
+pub(super) fn idempotency_hash(field: &str, value: &Scalar<'_>) -> Result<Option<u128>, Rejection> {
     let text = match value {
         Scalar::Absent => return Ok(None),
         Scalar::Text(text) => Cow::Borrowed(text.as_ref()),
         Scalar::Int(number) => Cow::Owned(number.to_string()),
         Scalar::Large(number) => Cow::Owned(number.to_string()),
         other => {
-            let detail = format!("idempotency_key is {other}; send a text");
+            let detail = format!("{field} is {other}; send a text");
             return Err(Rejection::new(Reason::WrongType, detail));
         }
     };
     if text.is_empty() || text.len() > TEXT_BYTES_MAX {
-        let detail = format!("idempotency_key has {} bytes; 1 to {TEXT_BYTES_MAX} are allowed", text.len());
+        let detail = format!("{field} has {} bytes; 1 to {TEXT_BYTES_MAX} are allowed", text.len());
         return Err(Rejection::new(Reason::WrongType, detail));
     }
     Ok(Some(hash_idempotency_key(&text)))

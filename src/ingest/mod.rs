@@ -2,9 +2,9 @@
 //! admit them and hand batches to the log through one bounded queue. A refused event is counted, named
 //! and kept as a dead letter before the batch that accounts for it is submitted.
 //!
-//! Reading order: `decode` (bytes to events), `body` (many of them), `admit` (the stream's rules),
-//! `dead_letter`, `handover`, then the sources `kafka`, `replay` (files, read by `csv`) and `push`; `produce`
-//! is the other side, a producer for files. Knows the words of the stream and nothing of graphs, learning or
+//! Reading order: `decode` (bytes to events), `mapping` (messages of other shapes), `body` (many of them), `admit` (the
+//! stream's rules), `dead_letter`, `handover`, then the sources `kafka`, `replay` (files, read by `rows`) and `push`;
+//! `produce` is the other side, a producer for files. Knows the words of the stream and nothing of graphs, learning or
 //! HTTP.
 
 pub mod admit;
@@ -16,12 +16,14 @@ mod fingerprint;
 pub mod generated;
 mod handover;
 pub mod kafka;
+pub mod mapping;
 mod partition_clock;
 pub mod produce;
 pub mod push;
 pub mod rejection;
 pub mod replay;
 mod request_key;
+pub mod rows;
 mod wire;
 
 pub use handover::{Holds, SourceWiring};

@@ -10,16 +10,17 @@ use std::time::Duration;
 use crossbeam_channel::{RecvTimeoutError, SendTimeoutError};
 
 use super::SourceWiring;
-use super::admit::Verdict;
-use super::body::{BodyError, read_body};
+use super::admit::{AdmitCursor, Verdict};
+use super::body::{BodyError, cut_body};
 use super::dead_letter::{DeadLetter, unix_ms};
-use super::decode::{DecodeOptions, Decoder};
+use super::decode::DecodeOptions;
 use super::handover::reply_into;
+use super::mapping::{Decoded, Mapping, Message, MessageReader};
 use super::rejection::{IngestStats, Reason, Rejection};
 use super::request_key::RequestKey;
 use crate::event::{
-    BodyFormat, EdgeId, EventBatch, Intake, IntakeError, IntakeResponse, Receipt, RejectedEvent, Submission,
-    SubmitError,
+    BodyFormat, EdgeId, EventBatch, Incoming, Intake, IntakeError, IntakeResponse, Receipt, RejectedEvent,
+    Submission, SubmitError,
 };
 
 /// The name of the push source in dead letters and metrics.
@@ -52,7 +53,7 @@ impl Default for PushOptions {
 /// Takes pushed bodies; safe to call from many threads.
 pub struct PushIntake {
     options: PushOptions,
-    decoder: Decoder,
+    reader: MessageReader,
     wiring: SourceWiring,
     stats: Arc<IngestStats>,
     source: Arc<str>,
@@ -65,6 +66,7 @@ struct Refused {
     letters: Vec<DeadLetter>,
     late_dropped: u64,
     late_accepted: u64,
+    ignored: u64,
 }
 
 impl PushIntake {
@@ -73,11 +75,18 @@ impl PushIntake {
     pub fn new(options: PushOptions, wiring: SourceWiring) -> Self {
         Self {
             options,
-            decoder: Decoder::new(options.decode),
+            reader: MessageReader::new(options.decode, None),
             wiring,
             stats: Arc::new(IngestStats::default()),
             source: PUSH_SOURCE.into(),
         }
+    }
+
+    /// The same for messages of another shape.
+    #[must_use]
+    pub fn with_mapping(mut self, mapping: Option<Arc<Mapping>>) -> Self {
+        self.reader = MessageReader::new(self.options.decode, mapping);
+        self
     }
 
     /// The source's counters.
@@ -127,6 +136,9 @@ impl PushIntake {
         for _ in 0..refused.late_accepted {
             self.stats.count_late_accepted();
         }
+        for _ in 0..refused.ignored {
+            self.stats.count_ignored();
+        }
         match self.wiring.dead_letters.deliver(&refused.letters) {
             Ok(()) => self.stats.count_dead_letters(refused.letters.len() as u64),
             Err(error) => tracing::error!(%error, "rejected events were reported to the client but not kept"),
@@ -168,7 +180,7 @@ impl Intake for PushIntake {
 }
 
 impl PushIntake {
-    /// Stores a body without the events that are unstorable, by their place in it; `None` if there are more of them.
+    /// Stores a body without the messages that are unstorable, by their place in it; `None` if there are more of them.
     fn attempt(
         &self,
         (body, format): (&[u8], BodyFormat),
@@ -176,51 +188,20 @@ impl PushIntake {
         unstorable: &mut BTreeMap<usize, String>,
     ) -> Result<Option<IntakeResponse>, IntakeError> {
         let limit = self.options.max_events;
-        let events = read_body(&self.decoder, body, format, limit).map_err(|error| match error {
+        let too_many = || IntakeError::TooMany { found_at_least: limit + 1, limit };
+        let messages = cut_body(body, format, limit).map_err(|error| match error {
             BodyError::Malformed(detail) => IntakeError::Malformed(detail),
-            BodyError::TooMany => IntakeError::TooMany { found_at_least: limit + 1, limit },
+            BodyError::TooMany => too_many(),
         })?;
-        let count = events.len();
         let mut cursor = self.wiring.cursor(&self.source, 0, false);
-        let mut refused = Refused::default();
-        let mut batch = EventBatch { origin_unix_ms: unix_ms(), ..EventBatch::default() };
-        let mut places = Vec::new();
-        let mut key = key.map(RequestKey::new);
-        for (index, event) in events.into_iter().enumerate() {
-            let known =
-                unstorable.get(&index).map(|detail| Rejection::new(Reason::Unstorable, detail.as_str()));
-            let verdict = match known.map_or(event.decoded, Err) {
-                Ok(mut incoming) => {
-                    let of_request = key.as_mut().map(|key| key.of_event(event.raw));
-                    incoming.idempotency = incoming.idempotency.or(of_request);
-                    let verdict = cursor.judge(&incoming.event);
-                    refused.late_accepted += u64::from(verdict == Verdict::AcceptLate);
-                    if matches!(verdict, Verdict::Accept | Verdict::AcceptLate) {
-                        batch.events.push(incoming);
-                        places.push(index);
-                    }
-                    verdict
-                }
-                Err(rejection) => Verdict::Refuse(rejection),
-            };
-            let (Verdict::Drop(rejection) | Verdict::Refuse(rejection)) = &verdict else { continue };
-            refused.rejected.push(RejectedEvent {
-                index,
-                reason: rejection.reason.as_str(),
-                detail: rejection.detail.clone(),
-            });
-            match verdict {
-                Verdict::Refuse(rejection) => refused.letters.push(self.letter(index, event.raw, rejection)),
-                _ => refused.late_dropped += 1,
-            }
-        }
+        let Gathered { batch, places, refused, received } =
+            self.gather(&messages, key, unstorable, &mut cursor).ok_or_else(too_many)?;
+        cursor.seal();
         let receipt = if batch.events.is_empty() {
             // Edges that are too far ahead count towards those that move the clock.
-            cursor.seal();
             cursor.commit();
             Receipt { first: EdgeId(0), end: EdgeId(0), accepted: 0, duplicates: 0 }
         } else {
-            cursor.seal();
             let receipt = match self.store(batch) {
                 Err(IntakeError::Refused(SubmitError::Unstorable { events, .. })) if !events.is_empty() => {
                     let named = events.into_iter().filter_map(|e| Some((*places.get(e.index)?, e.detail)));
@@ -233,9 +214,94 @@ impl PushIntake {
             self.stats.count_stored(&receipt);
             receipt
         };
-        self.stats.count_received(count as u64);
+        self.stats.count_received(received);
         self.keep(&refused);
         Ok(Some(IntakeResponse { receipt, rejected: refused.rejected }))
+    }
+
+    /// Reads and judges the messages of a body; `None` if they are more events than a body may have.
+    fn gather(
+        &self,
+        messages: &[&[u8]],
+        key: Option<&str>,
+        unstorable: &BTreeMap<usize, String>,
+        cursor: &mut AdmitCursor,
+    ) -> Option<Gathered> {
+        let mut gathered = Gathered {
+            batch: EventBatch { origin_unix_ms: unix_ms(), ..EventBatch::default() },
+            places: Vec::new(),
+            refused: Refused::default(),
+            received: 0,
+        };
+        let mut key = key.map(RequestKey::new);
+        for (index, &raw) in messages.iter().enumerate() {
+            let known = unstorable.get(&index).map(|detail| Rejection::new(Reason::Unstorable, &**detail));
+            let read = known.map_or_else(|| self.reader.read(&Message::of_value(raw)), Err);
+            let mut letter = None;
+            match read {
+                Ok(Decoded::Ignored) => gathered.refused.ignored += 1,
+                Ok(events) => {
+                    for mut incoming in events.into_events() {
+                        gathered.received += 1;
+                        let of_request = key.as_mut().map(|key| key.of_event(raw));
+                        incoming.idempotency = incoming.idempotency.or(of_request);
+                        letter = letter.or(gathered.judge(incoming, index, cursor));
+                        if gathered.batch.events.len() > self.options.max_events {
+                            return None;
+                        }
+                    }
+                }
+                Err(rejection) => {
+                    gathered.received += 1;
+                    gathered.refused.report(index, &rejection);
+                    letter = Some(rejection);
+                }
+            }
+            gathered.refused.letters.extend(letter.map(|rejection| self.letter(index, raw, rejection)));
+        }
+        Some(gathered)
+    }
+}
+
+/// A body as it is stored.
+struct Gathered {
+    batch: EventBatch,
+    /// The message of each event, by its place in the body.
+    places: Vec<usize>,
+    refused: Refused,
+    received: u64,
+}
+
+impl Gathered {
+    /// Adds an event to the batch, or reports why not; returns the reason for a dead letter.
+    fn judge(&mut self, incoming: Incoming, index: usize, cursor: &mut AdmitCursor) -> Option<Rejection> {
+        match cursor.judge(&incoming.event) {
+            verdict @ (Verdict::Accept | Verdict::AcceptLate) => {
+                self.refused.late_accepted += u64::from(verdict == Verdict::AcceptLate);
+                self.batch.events.push(incoming);
+                self.places.push(index);
+                None
+            }
+            Verdict::Drop(rejection) => {
+                self.refused.report(index, &rejection);
+                self.refused.late_dropped += 1;
+                None
+            }
+            Verdict::Refuse(rejection) => {
+                self.refused.report(index, &rejection);
+                Some(rejection)
+            }
+        }
+    }
+}
+
+impl Refused {
+    fn report(&mut self, index: usize, rejection: &Rejection) {
+        self.rejected.push(RejectedEvent {
+            index,
+            reason: rejection.reason.as_str(),
+            detail: rejection.detail.clone(),
+        });
     }
 }
 

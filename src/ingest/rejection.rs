@@ -43,13 +43,15 @@ pub enum Reason {
     TooManyNodes,
     /// A null value, where none is expected.
     Tombstone,
+    /// A deletion in a mapped message, where none is expected.
+    Deletion,
     /// An event that the log can never take.
     Unstorable,
 }
 
 impl Reason {
     /// Every reason, in a fixed order.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::MalformedJson,
         Self::MalformedRow,
         Self::MissingField,
@@ -66,6 +68,7 @@ impl Reason {
         Self::MissingKey,
         Self::TooManyNodes,
         Self::Tombstone,
+        Self::Deletion,
         Self::Unstorable,
     ];
 
@@ -89,6 +92,7 @@ impl Reason {
             Self::MissingKey => "missing_key",
             Self::TooManyNodes => "too_many_nodes",
             Self::Tombstone => "tombstone",
+            Self::Deletion => "deletion",
             Self::Unstorable => "unstorable",
         }
     }
@@ -122,7 +126,7 @@ pub struct IngestStats {
     refused_batches: AtomicU64,
     late_accepted: AtomicU64,
     late_dropped: AtomicU64,
-    tombstones_ignored: AtomicU64,
+    ignored: AtomicU64,
     dead_letters: AtomicU64,
     pauses: AtomicU64,
     reconnects: AtomicU64,
@@ -157,9 +161,9 @@ impl IngestStats {
         self.late_dropped.fetch_add(1, Relaxed);
     }
 
-    /// Counts a message without a value that was ignored.
-    pub fn count_tombstone_ignored(&self) {
-        self.tombstones_ignored.fetch_add(1, Relaxed);
+    /// Counts a message that was ignored: one without a value, or a deletion of a mapping that ignores them.
+    pub fn count_ignored(&self) {
+        self.ignored.fetch_add(1, Relaxed);
     }
 
     /// Counts `n` events delivered as dead letters.
@@ -196,7 +200,7 @@ impl IngestStats {
             refused_batches: self.refused_batches.load(Relaxed),
             late_accepted: self.late_accepted.load(Relaxed),
             late_dropped: self.late_dropped.load(Relaxed),
-            tombstones_ignored: self.tombstones_ignored.load(Relaxed),
+            ignored: self.ignored.load(Relaxed),
             dead_letters: self.dead_letters.load(Relaxed),
             pauses: self.pauses.load(Relaxed),
             reconnects: self.reconnects.load(Relaxed),
@@ -226,8 +230,8 @@ pub struct IngestSnapshot {
     pub late_accepted: u64,
     /// Late events that were dropped by policy.
     pub late_dropped: u64,
-    /// Messages without a value that were ignored.
-    pub tombstones_ignored: u64,
+    /// Messages that were ignored: those without a value, and deletions of a mapping that ignores them.
+    pub ignored: u64,
     /// Events delivered as dead letters.
     pub dead_letters: u64,
     /// Times the source paused because the queue to the log was full.

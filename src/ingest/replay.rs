@@ -17,10 +17,13 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use parking_lot::Mutex;
 
 use super::SourceWiring;
-use super::csv::{CsvError, CsvReader};
+use super::csv::CsvError;
 use super::dead_letter::unix_ms;
+use super::decode::DecodeOptions;
 use super::fingerprint::Fingerprint;
+use super::mapping::Mapping;
 use super::rejection::IngestStats;
+use super::rows::Rows;
 use crate::event::PositionLookup;
 
 /// How often a waiting replay checks for a stop.
@@ -29,7 +32,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Which file, and how fast.
 #[derive(Clone, Debug)]
 pub struct ReplayOptions {
-    /// The file: CSV, plain or gzip.
+    /// The file: CSV, or with a mapping also lines of JSON, plain or gzip.
     pub path: PathBuf,
     /// Events per second; `None` is as fast as the log takes them.
     pub events_per_second: Option<f64>,
@@ -37,6 +40,10 @@ pub struct ReplayOptions {
     pub batch_events: usize,
     /// A batch that the log refused, or whose dead letters could not be kept, is tried again after so long.
     pub retry_wait: Duration,
+    /// Bounds of an event that a mapping reads.
+    pub decode: DecodeOptions,
+    /// How rows of another shape are read.
+    pub mapping: Option<Arc<Mapping>>,
 }
 
 impl ReplayOptions {
@@ -44,7 +51,14 @@ impl ReplayOptions {
     #[must_use]
     pub fn new(path: impl Into<PathBuf>) -> Self {
         let path = path.into();
-        Self { path, events_per_second: None, batch_events: 8192, retry_wait: Duration::from_secs(1) }
+        Self {
+            path,
+            events_per_second: None,
+            batch_events: 8192,
+            retry_wait: Duration::from_secs(1),
+            decode: DecodeOptions::default(),
+            mapping: None,
+        }
     }
 }
 
@@ -90,7 +104,7 @@ impl Replay {
     /// # Errors
     /// When the file cannot be opened or its header is not one of an event file.
     pub fn start(options: ReplayOptions, wiring: SourceWiring) -> Result<Self, CsvError> {
-        let reader = CsvReader::open(&options.path)?;
+        let reader = Rows::open(&options.path, options.decode, options.mapping.clone())?;
         if let Some(warning) = reader.warning() {
             tracing::warn!("{warning}");
         }

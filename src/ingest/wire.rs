@@ -30,7 +30,7 @@ pub(super) struct Wire<'a> {
 }
 
 /// A field's value of any kind; what is not a scalar is only named.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(super) enum Scalar<'a> {
     #[default]
     Absent,
@@ -39,6 +39,20 @@ pub(super) enum Scalar<'a> {
     Large(u64),
     Real(f64),
     Other(&'static str),
+}
+
+impl Scalar<'_> {
+    /// The same without its own text.
+    pub fn borrowed(&self) -> Scalar<'_> {
+        match self {
+            Self::Absent => Scalar::Absent,
+            Self::Text(text) => Scalar::Text(Cow::Borrowed(text)),
+            Self::Int(number) => Scalar::Int(*number),
+            Self::Large(number) => Scalar::Large(*number),
+            Self::Real(number) => Scalar::Real(*number),
+            Self::Other(kind) => Scalar::Other(kind),
+        }
+    }
 }
 
 impl fmt::Display for Scalar<'_> {

@@ -196,7 +196,7 @@ impl PerNode {
             }
             self.published.publish(node, &[0.5; 100], EventTime(7));
         }
-        self.pool.observe(&nodes, &vec![EdgeId(3); nodes.len()]);
+        self.pool.observe(&nodes, &nodes, &vec![EdgeId(3); nodes.len()]);
         self.graph.apply(&batch).unwrap();
         nodes
     }

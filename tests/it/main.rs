@@ -50,6 +50,7 @@ mod live;
 mod live_index;
 mod log;
 mod manifests;
+mod mapping;
 mod models;
 mod observability;
 mod openapi;

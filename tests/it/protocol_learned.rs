@@ -145,7 +145,7 @@ fn continuous_training_on_uci_stays_above_edgebank() {
     let stream = Case::open(&folder, "uci").stream;
     let mut model = TestThenTrain::new(&stream, trainer(0), Sight::WithinBatch).unwrap();
     let bank = Some((EdgeBank::new(BankRule::Unlimited), Sight::WithinBatch));
-    let report = evaluate_prequential(&stream, &mut model, bank, 200, 0, &mut |_| ()).unwrap();
+    let report = evaluate_prequential(&stream, &mut model, bank, 200, (0, 0.0), &mut |_| ()).unwrap();
     let last15 = |figures: &PrequentialFigures| figures.last15.unwrap().average_precision;
     let (own, bank) = (last15(&report.contender), last15(report.baseline.as_ref().unwrap()));
     assert!((0.825..0.89).contains(&own) && own > bank + 0.03, "{own}, EdgeBank {bank}");
@@ -184,7 +184,7 @@ fn walk_keeps_up_with_streams_while_it_trains() {
         let stream = read_stream(&folder.join(format!("{name}.csv.gz")), &mut |_| ()).unwrap();
         let trainer = trainer_of(WalkOptions::default().into());
         let mut model = TestThenTrain::new(&stream, trainer, Sight::EarlierBatches).unwrap();
-        let report = evaluate_prequential(&stream, &mut model, None, 200, 0, &mut |_| ()).unwrap();
+        let report = evaluate_prequential(&stream, &mut model, None, 200, (0, 0.0), &mut |_| ()).unwrap();
         let last15 = report.contender.last15.unwrap().average_precision;
         assert!((least..0.995).contains(&last15), "{name}: {last15}");
     }

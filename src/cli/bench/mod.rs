@@ -4,6 +4,7 @@
 //! Measures what the daemon runs, through the same calls; the time of work that only the benchmark does (reading files,
 //! making batches) is not included.
 
+mod decode;
 mod folder;
 mod index;
 mod ingest;
@@ -43,6 +44,8 @@ pub(super) struct BenchArgs {
 enum Part {
     /// Edges into the graph, with and without the durable log, and what they cost in memory
     Ingest(ingest::IngestArgs),
+    /// Messages to events: plain ones, and other shapes through a mapping
+    Decode(decode::DecodeArgs),
     /// Temporal sampling: recent and uniform, one and two layers, one and more threads
     Sample(sample::SampleArgs),
     /// Training epochs, by phase, and what they cost in memory
@@ -75,6 +78,7 @@ pub struct Common {
 pub(super) fn run(args: &BenchArgs) -> anyhow::Result<()> {
     match &args.part {
         Part::Ingest(args) => ingest::run(args),
+        Part::Decode(args) => decode::run(args),
         Part::Sample(args) => sample::run(args),
         Part::Train(args) => train::run(args),
         Part::Serve(args) => serve::run(args),

@@ -114,6 +114,16 @@ pub enum CsvError {
         /// What the column holds, and what to do.
         expected: &'static str,
     },
+    /// A mapping reads what columns do not have.
+    #[error(
+        "{}: the mapping reads parts of values, elements or an envelope, and a CSV file has columns alone; name them \
+         as in /user_id",
+        path.display()
+    )]
+    Nested {
+        /// The file.
+        path: PathBuf,
+    },
     /// A row is longer than [`ROW_BYTES_MAX`].
     #[error(
         "{}: the row after line {line} is longer than {ROW_BYTES_MAX} bytes; check for a quote that is not \
@@ -194,6 +204,12 @@ impl Table {
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// The line of the row that was read last, counted from 1.
+    #[must_use]
+    pub fn line(&self) -> u64 {
+        self.line
     }
 
     /// Names of all columns, in file order.

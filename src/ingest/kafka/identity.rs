@@ -51,7 +51,8 @@ pub(super) fn mark_of(message: &impl Message) -> SourceMark {
     SourceMark { offset: message.offset(), hash }
 }
 
-struct Quiet;
+/// A client whose faults are of no consequence.
+pub(super) struct Quiet;
 
 impl ClientContext for Quiet {
     fn log(&self, _: RDKafkaLogLevel, facility: &str, text: &str) {

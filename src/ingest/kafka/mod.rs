@@ -24,6 +24,7 @@ mod origin;
 mod outage;
 mod partition;
 mod preflight;
+mod sample;
 mod status;
 mod worker;
 
@@ -37,6 +38,7 @@ use parking_lot::Mutex;
 pub use fault::KafkaFault;
 pub use options::{ClusterMemory, DataLossPolicy, KafkaClientOptions, KafkaSourceOptions};
 pub use preflight::{PartitionRange, PreflightReport, offsets_at, preflight, what_is_missing};
+pub use sample::{SampledMessage, newest};
 pub use status::{KafkaState, KafkaStatus, PartitionStatus};
 
 use super::rejection::IngestStats;

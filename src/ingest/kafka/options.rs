@@ -10,6 +10,7 @@ use rdkafka::config::{ClientConfig, RDKafkaLogLevel};
 
 use super::fault::KafkaFault;
 use crate::ingest::decode::DecodeOptions;
+use crate::ingest::mapping::Mapping;
 
 /// Properties that the source sets itself; exactly-once reading stands on them.
 const RESERVED: [&str; 7] = [
@@ -150,6 +151,8 @@ pub struct KafkaSourceOptions {
     pub data_loss: DataLossPolicy,
     /// Bounds of one event.
     pub decode: DecodeOptions,
+    /// How messages of another shape are read.
+    pub mapping: Option<Arc<Mapping>>,
     /// Knows whose offsets the log holds.
     pub clusters: ClusterMemory,
 }
@@ -171,6 +174,7 @@ impl KafkaSourceOptions {
             outage_max: Duration::from_secs(30),
             data_loss: DataLossPolicy::Fail,
             decode: DecodeOptions::default(),
+            mapping: None,
             clusters: ClusterMemory::default(),
         }
     }

@@ -10,23 +10,23 @@
 //! A batch that the log can never store is read again without the events that it named, which are dead letters then, or
 //! in halves where it is too large as a whole.
 
+mod take;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rdkafka::message::{BorrowedMessage, Message};
+use rdkafka::message::BorrowedMessage;
 
 use super::context::Start;
 use super::identity::mark_of;
-use super::letter::letter;
 use super::origin::Origins;
 use super::status::Shared;
 use crate::event::{EventBatch, Incoming, SourceMark, SourceRange, Submission, UnstorableEvent};
 use crate::ingest::SourceWiring;
-use crate::ingest::admit::{AdmitCursor, Verdict};
+use crate::ingest::admit::AdmitCursor;
 use crate::ingest::dead_letter::{DeadLetter, unix_ms};
-use crate::ingest::decode::Decoder;
-use crate::ingest::rejection::{IngestStats, Reason, Rejection};
+use crate::ingest::rejection::IngestStats;
 
 /// After so long at its end, a partition's offsets without messages get a run of their own.
 pub(super) const END_WAIT: Duration = Duration::from_secs(1);
@@ -53,8 +53,9 @@ pub(super) struct InFlight {
     pub from: i64,
     pub to: i64,
     mark: Option<SourceMark>,
-    events: usize,
-    /// The offset of the event in its middle.
+    /// Whether they are of several messages.
+    is_divisible: bool,
+    /// The offset of the message in its middle, which is not the first one if there are several.
     middle: i64,
 }
 
@@ -142,96 +143,9 @@ impl Partition {
         }
     }
 
-    /// Takes a message into the pending batch; returns whether it counts. [`mark`](Self::mark) makes it the last one of
-    /// its run.
-    pub fn take(
-        &mut self,
-        message: &BorrowedMessage<'_>,
-        source: &Arc<str>,
-        decoder: &Decoder,
-        stats: &IngestStats,
-    ) -> bool {
-        let offset = message.offset();
-        // Already taken, or to be read again later.
-        let is_cut = self.cut.is_some_and(|cut| offset >= cut);
-        if self.is_ignoring() || is_cut || offset < self.next {
-            return false;
-        }
-        let first_time = offset >= self.counted;
-        self.note(message);
-        if first_time {
-            stats.count_received(1);
-        }
-        let refused = match self.read(message, decoder) {
-            Ok(Some(incoming)) => match self.cursor.judge(&incoming.event) {
-                verdict @ (Verdict::Accept | Verdict::AcceptLate) => {
-                    if first_time && verdict == Verdict::AcceptLate {
-                        stats.count_late_accepted();
-                    }
-                    self.pending.events.push(incoming);
-                    self.pending.offsets.push(offset);
-                    None
-                }
-                Verdict::Drop(_) => {
-                    if first_time {
-                        stats.count_late_dropped();
-                    }
-                    None
-                }
-                Verdict::Refuse(rejection) => Some(rejection),
-            },
-            Ok(None) => {
-                if first_time {
-                    stats.count_tombstone_ignored();
-                }
-                None
-            }
-            Err(rejection) => Some(rejection),
-        };
-        let Some(rejection) = refused else { return true };
-        // One that the log cannot store was read before, and had no letter then.
-        let is_new = self.unstorable.get(&offset).map_or(first_time, |event| !event.is_lettered);
-        if is_new {
-            stats.count_rejected(rejection.reason);
-        }
-        if is_new || offset >= self.lettered {
-            self.pending.letters.push(letter(message, source, rejection));
-        }
-        true
-    }
-
     /// The last message that was taken, before the batch is closed.
     pub fn mark(&mut self, message: &BorrowedMessage<'_>) {
         self.pending.mark = Some(mark_of(message));
-    }
-
-    /// Adds a message to the run that is gathered.
-    fn note(&mut self, message: &BorrowedMessage<'_>) {
-        let offset = message.offset();
-        self.end = None;
-        if self.pending.since.is_none() {
-            self.pending.since = Some(Instant::now());
-            // A run starts where the last one ended, with all offsets before its first message.
-            self.pending.from = self.next;
-            let timestamp = message.timestamp().to_millis();
-            self.pending.origin_unix_ms = self.origins.of(offset, timestamp, unix_ms());
-        }
-        self.next = offset + 1;
-        self.counted = self.counted.max(offset + 1);
-        self.pending.to = offset + 1;
-        self.pending.messages += 1;
-        self.pending.bytes += message.payload_len() + message.key_len() + 64;
-    }
-
-    /// The event of a message; `None` for one that is ignored.
-    fn read(&self, message: &BorrowedMessage<'_>, decoder: &Decoder) -> Result<Option<Incoming>, Rejection> {
-        if let Some(event) = self.unstorable.get(&message.offset()) {
-            return Err(Rejection::new(Reason::Unstorable, event.detail.as_str()));
-        }
-        match message.payload() {
-            Some(payload) => decoder.event(payload).map(Some),
-            None => decoder.tombstone(message.key()),
-        }
     }
 
     /// Whether messages are ignored, because they come again or may be others.
@@ -258,7 +172,8 @@ impl Partition {
 
     /// Whether reading must wait for the log.
     pub fn is_full(&self, bounds: &Bounds) -> bool {
-        self.pending.messages >= bounds.max_messages || self.pending.bytes >= bounds.max_bytes
+        let (messages, events) = (self.pending.messages, self.pending.events.len());
+        messages.max(events) >= bounds.max_messages || self.pending.bytes >= bounds.max_bytes
     }
 
     /// Whether the pending batch should be handed over now.
@@ -315,9 +230,8 @@ impl Partition {
         self.lettered = self.lettered.max(pending.to);
         self.unstorable.range_mut(..pending.to).for_each(|(_, event)| event.is_lettered = true);
         self.cursor.seal();
-        let events = pending.offsets.len();
-        let middle = pending.offsets.get(events / 2).copied().unwrap_or(pending.from);
-        self.in_flight = Some(InFlight { from: pending.from, to: pending.to, mark, events, middle });
+        let (middle, is_divisible) = middle_of(&pending.offsets, pending.from);
+        self.in_flight = Some(InFlight { from: pending.from, to: pending.to, mark, is_divisible, middle });
         EventBatch {
             events: pending.events,
             offsets: pending.offsets,
@@ -360,7 +274,7 @@ impl Partition {
         if !events.is_empty() {
             let named = events.into_iter().filter_map(|event| Some((event.offset?, note(event.detail))));
             self.unstorable.extend(named);
-        } else if in_flight.events > 1 {
+        } else if in_flight.is_divisible {
             self.cut = Some(in_flight.middle);
         } else {
             self.unstorable.insert(in_flight.middle, note(detail));
@@ -394,5 +308,36 @@ impl Partition {
         self.read_again_from(next);
         self.stored = next;
         self.is_stuck = true;
+    }
+}
+
+/// The offset in the middle of these, ascending, and whether what is before it can be parted from the rest. Events of
+/// one message have one offset.
+fn middle_of(offsets: &[i64], from: i64) -> (i64, bool) {
+    let (Some(&first), Some(&half)) = (offsets.first(), offsets.get(offsets.len() / 2)) else {
+        return (from, false);
+    };
+    let middle =
+        if half > first { Some(half) } else { offsets.iter().copied().find(|&offset| offset > first) };
+    (middle.unwrap_or(first), middle.is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batch_is_parted_between_messages() {
+        for (offsets, expected) in [
+            (&[][..], (7, false)),
+            (&[9], (9, false)),
+            (&[9, 9, 9], (9, false)),
+            (&[8, 9], (9, true)),
+            (&[8, 8, 8, 9], (9, true)),
+            (&[8, 9, 9, 9], (9, true)),
+            (&[1, 2, 3, 4], (3, true)),
+        ] {
+            assert_eq!(middle_of(offsets, 7), expected, "{offsets:?}");
+        }
     }
 }

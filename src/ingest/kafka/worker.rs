@@ -27,8 +27,8 @@ use super::status::Shared;
 use super::{DataLossPolicy, KafkaSourceOptions};
 use crate::event::{Receipt, Submission, SubmitError};
 use crate::ingest::SourceWiring;
-use crate::ingest::decode::Decoder;
 use crate::ingest::handover::{Outcome, reply_into};
+use crate::ingest::mapping::MessageReader;
 use crate::ingest::rejection::IngestStats;
 
 /// A wait for the log shorter than this is waited out; a longer one pauses the partitions, which costs
@@ -51,7 +51,7 @@ pub(super) struct Worker {
     source: Arc<str>,
     options: KafkaSourceOptions,
     bounds: Bounds,
-    decoder: Decoder,
+    reader: MessageReader,
     partitions: BTreeMap<i32, Partition>,
     epochs: u64,
     /// When to look for partitions that are not read yet.
@@ -76,7 +76,7 @@ impl Worker {
         Self {
             shared: Arc::clone(&context.shared),
             source: Arc::clone(&context.source),
-            decoder: Decoder::new(options.decode),
+            reader: MessageReader::new(options.decode, options.mapping.clone()),
             bounds: Bounds {
                 messages: options.batch_events.min(options.batch_max_events),
                 wait: options.batch_wait,

@@ -4,8 +4,8 @@
 use std::ops::Range;
 
 use crate::event::{EventBatch, Incoming, UnstorableEvent};
-use crate::ingest::csv::CsvReader;
 use crate::ingest::dead_letter::DeadLetter;
+use crate::ingest::rows::Rows;
 
 /// A batch and the dead letters that come before it.
 #[derive(Default)]
@@ -28,7 +28,7 @@ pub(super) struct Removed {
 
 impl Batch {
     /// Adds the event of a row, which is the current one of `reader`.
-    pub fn push(&mut self, incoming: Incoming, row: i64, reader: &CsvReader) {
+    pub fn push(&mut self, incoming: Incoming, row: i64, reader: &Rows) {
         let start = self.texts.len();
         reader.add_row_text(&mut self.texts);
         self.spans.push(start..self.texts.len());
@@ -65,13 +65,13 @@ impl Batch {
         removed
     }
 
-    /// Leaves the first half of several events and returns the other one.
+    /// Leaves the first half of several events and returns the other one. Events of one row stay together.
     pub fn halve(&mut self) -> Option<Self> {
-        let half = self.spans.len() / 2;
+        let offsets = &self.events.offsets;
+        let (&first, &middle) = (offsets.first()?, offsets.get(offsets.len() / 2)?);
+        let starts_half = |offset: &i64| if middle > first { *offset == middle } else { *offset > first };
+        let half = offsets.iter().position(starts_half)?;
         let (range, &middle) = (self.events.ranges.first_mut()?, self.events.offsets.get(half)?);
-        if half == 0 {
-            return None;
-        }
         let mut second = range.clone();
         (range.to, second.from) = (middle, middle);
         let events = EventBatch {

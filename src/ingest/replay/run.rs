@@ -9,14 +9,14 @@ use crossbeam_channel::{Receiver, SendTimeoutError, Sender};
 
 use super::batch::{Batch, Removed};
 use super::{POLL_INTERVAL, ReplayOptions, ReplayState, Shared};
-use crate::event::{EdgeEvent, Event, Incoming, NodeKey, Receipt, SourceRange, Submission, SubmitError};
+use crate::event::{Receipt, SourceRange, Submission, SubmitError};
 use crate::ingest::SourceWiring;
 use crate::ingest::admit::{AdmitCursor, Verdict};
-use crate::ingest::csv::CsvReader;
 use crate::ingest::dead_letter::{DeadLetter, unix_ms};
-use crate::ingest::decode::TEXT_BYTES_MAX;
 use crate::ingest::handover::{Outcome, reply_into};
+use crate::ingest::mapping::Decoded;
 use crate::ingest::rejection::{IngestStats, Reason, Rejection};
+use crate::ingest::rows::{Row, Rows};
 
 /// Why a replay ends early.
 enum End {
@@ -31,7 +31,7 @@ pub(super) struct Run {
     pub stats: Arc<IngestStats>,
     pub source: Arc<str>,
     pub cursor: AdmitCursor,
-    pub reader: CsvReader,
+    pub reader: Rows,
     pub row: i64,
     pub outcomes: (Sender<Outcome<()>>, Receiver<Outcome<()>>),
     pub started: Instant,
@@ -108,20 +108,13 @@ impl Run {
     }
 
     /// The next row, or `None` at the end of the file.
-    fn next_row(&mut self) -> Result<Option<Result<EdgeEvent, Rejection>>, End> {
+    fn next_row(&mut self) -> Result<Option<Row>, End> {
         if self.shared.stop.load(Relaxed) {
             return Err(End::Stopped);
         }
-        let row = match self.reader.next() {
-            None => return Ok(None),
-            Some(Ok(event)) => check_texts(event),
-            Some(Err(error)) if error.is_row() => {
-                Err(Rejection::new(Reason::MalformedRow, error.to_string()))
-            }
-            Some(Err(error)) => return Err(End::Failed(error.to_string())),
-        };
-        self.row += 1;
-        Ok(Some(row))
+        let row = self.reader.next_row().map_err(|error| End::Failed(error.to_string()))?;
+        self.row += i64::from(row.is_some());
+        Ok(row)
     }
 
     fn read_batch(&mut self) -> Result<Option<Batch>, End> {
@@ -129,29 +122,11 @@ impl Run {
         let limit = self.wait_for_pace()?;
         let mut batch = Batch::default();
         batch.events.origin_unix_ms = self.origin_unix_ms;
-        while self.row - from < limit {
+        // A row may be many events, and a batch has a bound of its own.
+        while self.row - from < limit && batch.events.events.len() < self.options.batch_events.max(1) {
             let row = self.row;
             let Some(read) = self.next_row()? else { break };
-            self.stats.count_received(1);
-            let refused = match read.map(|edge| Incoming::new(Event::Edge(edge))) {
-                Ok(incoming) => match self.cursor.judge(&incoming.event) {
-                    verdict @ (Verdict::Accept | Verdict::AcceptLate) => {
-                        if verdict == Verdict::AcceptLate {
-                            self.stats.count_late_accepted();
-                        }
-                        batch.push(incoming, row, &self.reader);
-                        continue;
-                    }
-                    Verdict::Drop(_) => {
-                        self.stats.count_late_dropped();
-                        continue;
-                    }
-                    Verdict::Refuse(rejection) => rejection,
-                },
-                Err(rejection) => rejection,
-            };
-            self.stats.count_rejected(refused.reason);
-            batch.letters.push(self.letter(row, self.reader.row_text(), refused));
+            self.take(read, row, &mut batch);
         }
         if self.row == from {
             return Ok(None);
@@ -164,6 +139,41 @@ impl Run {
             mark: None,
         }];
         Ok(Some(batch))
+    }
+
+    /// Adds the events of a row to a batch. Of a row whose events are refused there is one dead letter.
+    fn take(&mut self, read: Row, row: i64, batch: &mut Batch) {
+        let mut refused = None;
+        match read {
+            Ok(Decoded::Ignored) => {
+                self.stats.count_received(1);
+                self.stats.count_ignored();
+            }
+            Ok(events) => {
+                for incoming in events.into_events() {
+                    self.stats.count_received(1);
+                    match self.cursor.judge(&incoming.event) {
+                        verdict @ (Verdict::Accept | Verdict::AcceptLate) => {
+                            if verdict == Verdict::AcceptLate {
+                                self.stats.count_late_accepted();
+                            }
+                            batch.push(incoming, row, &self.reader);
+                        }
+                        Verdict::Drop(_) => self.stats.count_late_dropped(),
+                        Verdict::Refuse(rejection) => {
+                            self.stats.count_rejected(rejection.reason);
+                            refused = refused.or(Some(rejection));
+                        }
+                    }
+                }
+            }
+            Err(rejection) => {
+                self.stats.count_received(1);
+                self.stats.count_rejected(rejection.reason);
+                refused = Some(rejection);
+            }
+        }
+        batch.letters.extend(refused.map(|rejection| self.letter(row, self.reader.row_text(), rejection)));
     }
 
     /// Waits until the next rows are due; returns how many of them make the next batch.
@@ -306,17 +316,4 @@ impl Run {
             received_unix_ms: unix_ms(),
         }
     }
-}
-
-/// The reader bounds rows; names have a bound of their own.
-fn check_texts(event: EdgeEvent) -> Result<EdgeEvent, Rejection> {
-    let long = |key: &NodeKey| matches!(key, NodeKey::Text(text) if text.len() > TEXT_BYTES_MAX);
-    if long(&event.src) || long(&event.dst) {
-        let detail = format!("a node name has more than {TEXT_BYTES_MAX} bytes");
-        return Err(Rejection::new(Reason::BadId, detail));
-    }
-    if event.edge_type.as_ref().is_some_and(|t| t.len() > TEXT_BYTES_MAX) {
-        return Err(Rejection::new(Reason::TooLarge, format!("type has more than {TEXT_BYTES_MAX} bytes")));
-    }
-    Ok(event)
 }

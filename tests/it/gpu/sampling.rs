@@ -319,6 +319,7 @@ impl Rig {
             share_min: 0.0,
             began_unix_ms: 2,
             quality_window_batches: 10,
+            met_share: 0.0,
             rank_queries: 2,
             rank_candidates: 5,
             pairs_max: 0,
@@ -372,7 +373,7 @@ fn learn(room: DeviceSamplerOptions) -> (Vec<Vec<u32>>, [u64; 2]) {
     });
     let (engine, nodes) = (&rig.shared.engine, (0..NODES).map(NodeId).collect::<Vec<_>>());
     let mut states = vec![0.0; nodes.len() * engine.states.dimension()];
-    engine.states.gather(&nodes, &mut states);
+    engine.states.gather(&nodes, 0..engine.states.dimension(), &mut states);
     let bits = |values: &[f32]| values.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
     let weights = engine.model().unwrap();
     let mut seen = vec![bits(&states)];

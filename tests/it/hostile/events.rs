@@ -4,6 +4,9 @@ use evergraph::event::{BodyFormat, Event, NodeKey};
 use evergraph::ingest::body::{BodyError, read_body};
 use evergraph::ingest::csv::CsvReader;
 use evergraph::ingest::decode::{DecodeOptions, Decoder, TEXT_BYTES_MAX, TIME_LIMIT, Tombstones};
+use evergraph::ingest::mapping::{
+    Deletes, Envelope, Mapping, MappingOptions, Message, MessageReader, TimeFormat, Unit,
+};
 use evergraph::ingest::rejection::Rejection;
 
 use super::{Corpus, file};
@@ -41,6 +44,9 @@ const PLACES: &[&str] = &[
     "column",
     "bytes",
     "object",
+    "each",
+    "element",
+    "specversion",
 ];
 
 fn hold_key(key: &NodeKey) {
@@ -106,6 +112,86 @@ fn an_event_is_one_or_is_refused_by_its_field() {
                 false
             }
         }
+    });
+}
+
+/// A mapping of each kind of envelope, and one with many events.
+fn mappings() -> [MappingOptions; 4] {
+    let nested = MappingOptions {
+        src: "user:{/user/id}".into(),
+        dst: "{key:/id}".into(),
+        ts: "/at".into(),
+        edge_type: "/kind".into(),
+        label: "/fraud".into(),
+        features: vec!["/price".into(), "/vector".into()],
+        idempotency_key: "/id".into(),
+        ..MappingOptions::default()
+    };
+    let table = MappingOptions {
+        envelope: Envelope::Debezium,
+        src: "user:{/after/user_id}".into(),
+        dst: "/after/product_id".into(),
+        ts: "/source/ts_ms".into(),
+        ts_unit: Some(Unit::Milliseconds),
+        stream_unit: Some(Unit::Nanoseconds),
+        deletes: Deletes::DeleteEdges,
+        ..MappingOptions::default()
+    };
+    let cloud = MappingOptions {
+        envelope: Envelope::CloudEvents,
+        src: "/user".into(),
+        dst: "attribute:subject".into(),
+        ts: "attribute:time".into(),
+        ts_format: TimeFormat::Rfc3339,
+        stream_unit: Some(Unit::Microseconds),
+        ..MappingOptions::default()
+    };
+    let basket = MappingOptions {
+        each: "/basket/items".into(),
+        dst: "item:/sku".into(),
+        features: vec!["item:/price".into()],
+        ..nested.clone()
+    };
+    [nested, table, cloud, basket]
+}
+
+#[test]
+fn a_mapped_message_is_events_or_is_refused_by_its_field_and_pointer() {
+    let readers = mappings().map(|options| {
+        MessageReader::new(DecodeOptions::default(), Some(Mapping::compile(&options).unwrap().into()))
+    });
+    let words = &[
+        "null",
+        "[]",
+        "{}",
+        "\"payload\":{",
+        "\"data\":{",
+        "\"after\":null,",
+        "\"before\":{",
+        "\"op\":\"d\",",
+        "\"items\":[{}],",
+        "\"user\":{\"id\":1},",
+        "\"id\":",
+        "\"\\ud800\"",
+        "1e5",
+        "2026-13-01T00:00:00Z",
+        "9999-12-31T23:59:60Z",
+    ];
+    Corpus::read("mapping", words).check(1, |bytes| {
+        let mut taken = false;
+        for reader in &readers {
+            // The same bytes as the key.
+            let message = Message { key: Some(bytes), ..Message::of_value(bytes) };
+            match reader.read(&message) {
+                Ok(events) => {
+                    events.into_events().for_each(|incoming| hold_event(&incoming.event));
+                    serde_json::from_slice::<serde::de::IgnoredAny>(bytes).expect("what is taken is JSON");
+                    taken = true;
+                }
+                Err(rejection) => hold_rejection(&rejection),
+            }
+        }
+        taken
     });
 }
 

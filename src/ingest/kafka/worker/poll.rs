@@ -71,7 +71,7 @@ impl Worker {
                     }
                     let id = message.partition();
                     let Some(partition) = self.partitions.get_mut(&id) else { continue };
-                    let taken = partition.take(&message, &self.source, &self.decoder, &self.stats);
+                    let taken = partition.take(&message, &self.source, &self.reader, &self.stats);
                     let is_full = partition.is_full(&self.bounds);
                     if taken && let Some(before) = last.replace(message).filter(|m| m.partition() != id) {
                         mark(&mut self.partitions, &before);

@@ -1,0 +1,196 @@
+//! The events of a file, row by row: plain CSV, or by a mapping the columns of a CSV file with any header or the lines
+//! of a JSON file. A row that is no event is a rejection that names its line, and reading goes on after it.
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::csv::table::{ROW_BYTES_MAX, Table, open_text};
+use super::csv::{CsvError, CsvReader};
+use super::decode::{DecodeOptions, TEXT_BYTES_MAX};
+use super::mapping::{Decoded, Mapping, Message, MessageReader};
+use super::rejection::{Reason, Rejection};
+use crate::event::{EdgeEvent, Event, Incoming, NodeKey};
+
+/// Endings of names of files whose lines are JSON.
+const JSON_ENDINGS: [&str; 3] = [".jsonl", ".ndjson", ".json"];
+
+/// Reads a file.
+pub struct Rows(Kind);
+
+enum Kind {
+    Plain(Box<CsvReader>),
+    Columns(Box<Columns>),
+    Lines(Box<Lines>),
+}
+
+/// A CSV file whose columns a mapping reads.
+struct Columns {
+    table: Table,
+    /// The place of each column in the mapping.
+    places: Vec<Option<usize>>,
+    reader: MessageReader,
+    mapping: Arc<Mapping>,
+}
+
+/// A file with a JSON document a line.
+struct Lines {
+    path: PathBuf,
+    input: BufReader<Box<dyn Read + Send>>,
+    gzip: bool,
+    reader: MessageReader,
+    text: Vec<u8>,
+    line: u64,
+}
+
+/// What a row is, and what is wrong with it alone.
+pub type Row = Result<Decoded, Rejection>;
+
+impl Rows {
+    /// Opens a file; with a mapping it is JSON, a document a line, if its name ends so, and else CSV.
+    ///
+    /// # Errors
+    /// When it cannot be opened, or its header lacks what is read.
+    pub fn open(
+        path: &Path,
+        options: DecodeOptions,
+        mapping: Option<Arc<Mapping>>,
+    ) -> Result<Self, CsvError> {
+        let Some(mapping) = mapping else {
+            return Ok(Self(Kind::Plain(Box::new(CsvReader::open(path)?))));
+        };
+        let reader = MessageReader::new(options, Some(Arc::clone(&mapping)));
+        let name = path.to_string_lossy();
+        let name = name.strip_suffix(".gz").unwrap_or(&name);
+        if JSON_ENDINGS.iter().any(|ending| name.ends_with(ending)) {
+            let (gzip, input) = open_text(path)?;
+            let (input, path) = (BufReader::new(input), path.to_path_buf());
+            return Ok(Self(Kind::Lines(Box::new(Lines {
+                path,
+                input,
+                gzip,
+                reader,
+                text: Vec::new(),
+                line: 0,
+            }))));
+        }
+        let table = Table::open(path, "that the mapping reads")?;
+        let places = mapping.columns(table.columns()).map_err(|missing| match missing {
+            Some(column) => CsvError::MissingColumn {
+                path: path.to_path_buf(),
+                column,
+                found: table.columns().join(", "),
+            },
+            None => CsvError::Nested { path: path.to_path_buf() },
+        })?;
+        Ok(Self(Kind::Columns(Box::new(Columns { table, places, reader, mapping }))))
+    }
+
+    /// One sentence about columns that are not read, if there are any and nobody said so.
+    #[must_use]
+    pub fn warning(&self) -> Option<String> {
+        if let Kind::Plain(reader) = &self.0 { reader.warning() } else { None }
+    }
+
+    /// Appends the text of the row that was read last.
+    pub fn add_row_text(&self, text: &mut String) {
+        match &self.0 {
+            Kind::Plain(reader) => reader.add_row_text(text),
+            Kind::Columns(columns) => columns.table.add_row_text(text),
+            Kind::Lines(lines) => text.push_str(&String::from_utf8_lossy(&lines.text)),
+        }
+    }
+
+    /// The same alone.
+    #[must_use]
+    pub fn row_text(&self) -> String {
+        let mut text = String::new();
+        self.add_row_text(&mut text);
+        text
+    }
+
+    /// The next row; `None` at the end.
+    ///
+    /// # Errors
+    /// When the file cannot be read on.
+    pub fn next_row(&mut self) -> Result<Option<Row>, CsvError> {
+        match &mut self.0 {
+            Kind::Plain(reader) => match reader.next() {
+                None => Ok(None),
+                Some(Ok(event)) => Ok(Some(check_texts(event))),
+                Some(Err(error)) => of_row(error),
+            },
+            Kind::Columns(columns) => match columns.table.advance() {
+                Ok(false) => Ok(None),
+                Ok(true) => Ok(Some(columns.read())),
+                Err(error) => of_row(error),
+            },
+            Kind::Lines(lines) => lines.next_row(),
+        }
+    }
+}
+
+/// A bad row, if it is no more than that.
+fn of_row(error: CsvError) -> Result<Option<Row>, CsvError> {
+    if error.is_row() {
+        Ok(Some(Err(Rejection::new(Reason::MalformedRow, error.to_string()))))
+    } else {
+        Err(error)
+    }
+}
+
+fn placed(path: &Path, line: u64, rejection: Rejection) -> Rejection {
+    let detail = format!("{} line {line}: {}", path.display(), rejection.detail);
+    Rejection { detail, ..rejection }
+}
+
+impl Columns {
+    fn read(&self) -> Row {
+        let fields = self.places.iter().enumerate();
+        let fields = fields.filter_map(|(column, place)| Some(((*place)?, self.table.field(column))));
+        let read = self.mapping.read_fields(fields, self.reader.decoder());
+        read.map_err(|rejection| placed(self.table.path(), self.table.line(), rejection))
+    }
+}
+
+impl Lines {
+    /// Blank lines are no rows.
+    fn next_row(&mut self) -> Result<Option<Row>, CsvError> {
+        loop {
+            self.text.clear();
+            let mut bounded = (&mut self.input).take(ROW_BYTES_MAX as u64 + 1);
+            let read = bounded.read_until(b'\n', &mut self.text);
+            let (path, line) = (self.path.clone(), self.line);
+            let count = read.map_err(|source| match self.gzip && source.raw_os_error().is_none() {
+                true => CsvError::Gzip { path: path.clone(), line, detail: source.to_string() },
+                false => CsvError::Read { path: path.clone(), line, source },
+            })?;
+            if count == 0 {
+                return Ok(None);
+            }
+            if count > ROW_BYTES_MAX {
+                return Err(CsvError::LongRow { path, line });
+            }
+            self.line += 1;
+            let end = self.text.trim_ascii_end().len();
+            self.text.truncate(end);
+            if end > 0 {
+                let read = self.reader.read(&Message::of_value(&self.text));
+                return Ok(Some(read.map_err(|rejection| placed(&self.path, self.line, rejection))));
+            }
+        }
+    }
+}
+
+/// The reader bounds rows; names have a bound of their own.
+fn check_texts(event: EdgeEvent) -> Row {
+    let long = |key: &NodeKey| matches!(key, NodeKey::Text(text) if text.len() > TEXT_BYTES_MAX);
+    if long(&event.src) || long(&event.dst) {
+        let detail = format!("a node name has more than {TEXT_BYTES_MAX} bytes");
+        return Err(Rejection::new(Reason::BadId, detail));
+    }
+    if event.edge_type.as_ref().is_some_and(|t| t.len() > TEXT_BYTES_MAX) {
+        return Err(Rejection::new(Reason::TooLarge, format!("type has more than {TEXT_BYTES_MAX} bytes")));
+    }
+    Ok(Decoded::One(Incoming::new(Event::Edge(event))))
+}
