@@ -62,8 +62,8 @@ pub struct EdgePage {
 }
 
 impl GraphView<'_> {
-    /// A page of a node's edges, of those that a view keeps as of `now`; later ones too, which a stream's clock does not
-    /// follow at once. Nodes that the graph does not know have none.
+    /// A page of a node's edges; under retention, of those before `now` that the view keeps as of then. Nodes that the
+    /// graph does not know have none.
     ///
     /// # Errors
     /// Entries are on disk and cannot be read.
@@ -75,8 +75,9 @@ impl GraphView<'_> {
     ) -> Result<EdgePage, SpillError> {
         let mut page = EdgePage { next: listing.older_than, ..EdgePage::default() };
         let mut times = listing.times.clone();
-        // The age of an edge is judged as of now, not as of the page.
+        // The age of an edge is judged as of now, not as of the page's end.
         if let Some(age) = self.age() {
+            times.end = times.end.min(now);
             times.start = times.start.max(EventTime(now.0.saturating_sub(age)));
         }
         let wanted = |edge: &ListedEdge| listing.direction.is_none_or(|wanted| wanted == edge.direction);

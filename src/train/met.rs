@@ -1,7 +1,7 @@
-//! Destinations that each source met: where negatives come from that only their moment tells from positives.
+//! Destinations that each source met: negatives that differ from positives by nothing but their moment.
 //!
-//! Against random negatives a model does well that scores every pair that ever met, and such a model tells nothing of
-//! *when* pairs meet again. A share of negatives that did meet before, but not now, makes it learn that.
+//! Against random negatives a model does well that scores every pair high that ever met, and such a model knows nothing
+//! of *when* pairs meet again. A share of negatives that did meet before, but not now, makes it learn that.
 
 use std::io::{Read, Result, Write};
 

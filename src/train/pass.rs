@@ -148,8 +148,8 @@ impl Pass<'_> {
         tape.add(positive, negative)
     }
 
-    /// Logits of the pairs of `events` of the batch, and of as many negatives behind them: those by embeddings, if there
-    /// are any, with those by walks.
+    /// Logits of the pairs of `events` of the batch, and of as many negatives behind them: those by embeddings, if
+    /// there are any, with those by walks.
     pub fn logits(&self, tape: &mut Tape<'_>, by_embeddings: Option<Var>, events: &Range<usize>) -> Var {
         if self.state.walks.is_none() {
             return self.model.with_walk_logits(tape, self.state, by_embeddings, (&[], &[], &[]));
