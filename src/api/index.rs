@@ -140,6 +140,7 @@ pub(super) async fn top_links(
         exact: request.exact,
         pairs_max: limits.batch_items,
         sources,
+        second_stage: app.state.engine.second_stage(),
     });
     let forms: Vec<Form> = request.src.iter().map(|key| key.form).collect();
     let item = |key: Key| TopSource { key: key.node, request: asked.clone() };

@@ -71,7 +71,9 @@ impl Learned {
                 }
                 stream_state::MAGIC => stream = StreamState::read(input, around)?,
                 other => {
-                    let words = format!("a checkpoint has a section that begins with {other:#018x}");
+                    let words = format!(
+                        "a checkpoint of another version: it has a section that begins with {other:#018x}"
+                    );
                     return Err(Error::new(ErrorKind::InvalidData, words).into());
                 }
             }

@@ -191,6 +191,7 @@ impl Learner {
             record,
         };
         learner.limit_pairs();
+        learner.pool.keep_met(learner.options.met_share > 0.0);
         if !knows_stream && learner.rebuild(position, proceed)?.is_break() {
             return Ok(None);
         }

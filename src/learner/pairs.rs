@@ -29,6 +29,7 @@ impl Learner {
     pub(super) fn drop_pairs(&mut self) {
         let deleted = std::mem::take(&mut self.deleted);
         self.bank.forget(&deleted);
+        self.pool.drop_met(&deleted);
         self.trainer.forget_pairs(&deleted);
         let published = &self.shared.engine.states.pairs;
         published.forget(&deleted);

@@ -6,6 +6,7 @@
 use std::io::{Read, Result, Write};
 
 use bytemuck::{Pod, Zeroable};
+use hashbrown::HashSet;
 
 use crate::device::rng;
 use crate::event::{NodeId, NodeTable};
@@ -90,6 +91,18 @@ impl MetDestinations {
         sources.iter().for_each(|&src| self.rows.set(src, NONE));
     }
 
+    /// Drops these nodes from what any source met.
+    pub fn drop_nodes(&mut self, nodes: &[NodeId]) {
+        if nodes.is_empty() {
+            return;
+        }
+        let gone: HashSet<NodeId> = nodes.iter().copied().collect();
+        self.rows.update(|_, mut row| {
+            row.met.iter_mut().filter(|met| gone.contains(*met)).for_each(|met| *met = NodeId::NONE);
+            row
+        });
+    }
+
     /// Bytes held.
     #[must_use]
     pub fn bytes(&self) -> usize {
@@ -135,8 +148,7 @@ mod tests {
         assert_eq!(all(&met, 8, |_| true), [0; 0]);
         let many: Vec<NodeId> = (10..30).map(NodeId).collect();
         met.observe(&[NodeId(7); 20], &many);
-        let kept = all(&met, 7, |_| true);
-        assert_eq!(kept.len(), KEPT);
+        assert_eq!(all(&met, 7, |_| true).len(), KEPT);
         let mut bytes = Vec::new();
         met.write(&mut bytes).unwrap();
         let mut again = MetDestinations::read(&mut &bytes[..]).unwrap();
@@ -144,6 +156,10 @@ mod tests {
             both.observe(&[NodeId(7); 20], &many);
         }
         assert_eq!(all(&again, 7, |_| true), all(&met, 7, |_| true));
+        let kept = all(&again, 7, |_| true);
+        again.drop_nodes(&[NodeId(kept[0]), NodeId(kept[3])]);
+        let left: Vec<u32> = kept.iter().copied().filter(|&dst| dst != kept[0] && dst != kept[3]).collect();
+        assert_eq!(all(&again, 7, |_| true), left);
         again.forget(&[NodeId(7)]);
         assert_eq!(all(&again, 7, |_| true), [0; 0]);
         assert!((0..bytes.len()).all(|end| MetDestinations::read(&mut &bytes[..end]).is_err()));

@@ -10,8 +10,8 @@
 //! seen     one before the batch                 one half historical: of all that were seen, each equally likely
 //!                                               other half recent: of RECENT_EVENTS events before i, as often
 //! ```
-//! A stated share of the negatives is drawn before that from destinations that the event's own source met
-//! ([`MetDestinations`]), if it has any.
+//! A stated share of the negatives, of those that are seen destinations, is drawn from what the event's own source met
+//! ([`MetDestinations`]), if it met any: novelty gives nothing away then either.
 //!
 //! A drawn destination is none that the source has in the batch, unless there is no other. It may be one that the
 //! source had earlier, as is the custom.
@@ -55,7 +55,8 @@ pub struct StreamNegatives {
     last: Option<NodeTable<EdgeId>>,
     /// Events since destinations were last searched for old ones.
     unsearched: usize,
-    met: MetDestinations,
+    /// Where a share is drawn of what sources met.
+    met: Option<MetDestinations>,
 }
 
 impl StreamNegatives {
@@ -71,6 +72,21 @@ impl StreamNegatives {
         Self { last: Some(NodeTable::new(NEVER)), ..Self::default() }
     }
 
+    /// Keeps what sources met, from now on, or keeps it no longer.
+    pub fn keep_met(&mut self, keeps: bool) {
+        match keeps {
+            true => drop(self.met.get_or_insert_default()),
+            false => self.met = None,
+        }
+    }
+
+    /// Drops deleted nodes from what others met. Visits every source, so it is for many nodes at a time.
+    pub fn drop_met(&mut self, deleted: &[NodeId]) {
+        if let Some(met) = &mut self.met {
+            met.drop_nodes(deleted);
+        }
+    }
+
     /// The destinations that are known.
     #[must_use]
     pub fn known(&self) -> &DestinationPool {
@@ -80,7 +96,9 @@ impl StreamNegatives {
     /// Takes in the ends of `edges`, which count where destinations age.
     pub fn observe(&mut self, sources: &[NodeId], destinations: &[NodeId], edges: &[EdgeId]) {
         self.known.extend(destinations);
-        self.met.observe(sources, destinations);
+        if let Some(met) = &mut self.met {
+            met.observe(sources, destinations);
+        }
         let fresh = destinations.len().saturating_sub(RECENT_EVENTS);
         self.recent.extend(&destinations[fresh..]);
         self.recent.drain(..self.recent.len().saturating_sub(RECENT_EVENTS));
@@ -108,7 +126,9 @@ impl StreamNegatives {
     /// Drops nodes that were deleted.
     pub fn remove(&mut self, nodes: &[NodeId]) {
         self.known.remove(nodes);
-        self.met.forget(nodes);
+        if let Some(met) = &mut self.met {
+            met.forget(nodes);
+        }
         if let Some(last) = &mut self.last {
             nodes.iter().for_each(|&node| last.set(node, NEVER));
         }
@@ -118,11 +138,14 @@ impl StreamNegatives {
     #[must_use]
     pub fn bytes(&self) -> usize {
         let last = self.last.as_ref().map_or(0, NodeTable::bytes);
-        self.known.bytes() + self.met.bytes() + self.recent.capacity() * size_of::<NodeId>() + last
+        self.known.bytes()
+            + self.met.as_ref().map_or(0, MetDestinations::bytes)
+            + self.recent.capacity() * size_of::<NodeId>()
+            + last
     }
 
     /// Fills `out` with one negative destination for each event of a batch, which was not observed yet; this share of
-    /// them are destinations that the event's source met before.
+    /// them are destinations that the event's source met before, where that is kept.
     pub fn draw(
         &self,
         [seed, batch]: [u64; 2],
@@ -133,8 +156,8 @@ impl StreamNegatives {
         let beside = Beside::new(self, src, dst);
         out.clear();
         out.extend((0..dst.len()).map(|i| {
-            let met = beside.met(&mut Draws::new([STREAM ^ MET ^ seed, batch, i as u64]), met_share, i);
-            met.unwrap_or_else(|| beside.one(&mut Draws::new([STREAM ^ seed, batch, i as u64]), i))
+            let of = |stream| Draws::new([stream ^ seed, batch, i as u64]);
+            beside.one(&mut of(STREAM), Some((of(STREAM ^ MET), met_share)), i)
         }));
     }
 
@@ -160,7 +183,7 @@ impl Rivals<'_> {
             if rivals.len() == count {
                 break;
             }
-            let rival = self.0.one(&mut draws, i);
+            let rival = self.0.one(&mut draws, None, i);
             if taken.insert(rival) {
                 rivals.push(rival);
             }
@@ -217,10 +240,15 @@ impl<'a> Beside<'a> {
         Self { before, src, dst, pairs, unknown, first }
     }
 
-    /// A negative destination for event `i`.
-    fn one(&self, draws: &mut Draws, i: usize) -> NodeId {
+    /// A negative destination for event `i`; if `met` is given, of all such this share from what its source met, by
+    /// draws of its own.
+    fn one(&self, draws: &mut Draws, met: Option<(Draws, f64)>, i: usize) -> NodeId {
         let (unseen, fresh) = self.shares(i);
         let kind = draws.unit();
+        let is_seen = kind >= unseen + fresh;
+        let seen = (1.0 - unseen - fresh).max(f64::MIN_POSITIVE);
+        let met =
+            met.filter(|_| is_seen).and_then(|(mut draws, share)| self.met(&mut draws, share / seen, i));
         let special = if kind < unseen {
             self.any(&self.first[self.first.partition_point(|&event| event <= i)..], draws, i)
         } else if kind < unseen + fresh {
@@ -233,7 +261,7 @@ impl<'a> Beside<'a> {
             let [one, other] = [recent_first, !recent_first].map(|recent| self.known(recent, draws, i));
             one.or(other)
         };
-        let found = special.or_else(|| known(draws)).or_else(|| self.any(&self.unknown, draws, i));
+        let found = special.or(met).or_else(|| known(draws)).or_else(|| self.any(&self.unknown, draws, i));
         found.unwrap_or_else(|| {
             // Whatever there is, the source has.
             let pool = self.before.known.nodes();
@@ -251,7 +279,7 @@ impl<'a> Beside<'a> {
             return None;
         }
         let may_be = |node| self.before.known.contains(node) && self.is_negative(i, node);
-        self.before.met.draw(self.src[i], may_be, |count| draws.below(count))
+        self.before.met.as_ref()?.draw(self.src[i], may_be, |count| draws.below(count))
     }
 
     /// With which probabilities the negative of event `i` is an unseen and a fresh destination, so that the batch has
@@ -311,12 +339,17 @@ mod tests {
 
     #[test]
     fn whether_a_destination_was_seen_before_does_not_tell_a_negative() {
+        [0.0, 0.25].into_iter().for_each(novelty_gives_nothing_away);
+    }
+
+    fn novelty_gives_nothing_away(met_share: f64) {
         let (mut drawn, mut negatives) = (Vec::new(), StreamNegatives::new());
+        negatives.keep_met(met_share > 0.0);
         // Of all positives and negatives: never seen, seen in this batch only, seen in the latest 300 events.
         let mut counts = [[0_usize; 2]; 2];
         for batch in 0..100_u32 {
             let (src, dst) = events(batch * 50..batch * 50 + 50);
-            negatives.draw([7, u64::from(batch)], 0.0, (&src, &dst), &mut drawn);
+            negatives.draw([7, u64::from(batch)], met_share, (&src, &dst), &mut drawn);
             for (i, pair) in dst.iter().zip(&drawn).enumerate().filter(|_| batch > 0) {
                 for (label, node) in [*pair.0, *pair.1].into_iter().enumerate() {
                     let unknown = !negatives.known().contains(node);
@@ -378,6 +411,7 @@ mod tests {
     #[test]
     fn a_share_of_negatives_met_their_source_before() {
         let mut negatives = StreamNegatives::new();
+        negatives.keep_met(true);
         let (src, dst): (Vec<_>, Vec<_>) =
             (0..2_000).map(|i| (NodeId(i % 50), NodeId(1_000 + i % 50 * 10 + i / 50 % 10))).unzip();
         negatives.observe(&src, &dst, &[]);

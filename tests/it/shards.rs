@@ -3,6 +3,7 @@
 use evergraph::device::Device;
 use evergraph::event::{EdgeId, NodeId};
 use evergraph::model::tgn::Aggregator;
+use evergraph::model::walk::WalkOptions;
 use evergraph::model::{EdgeTypes, GatOptions, GraphMixerOptions, ModelOptions, TgatOptions, TgnOptions};
 use evergraph::train::{Negatives, Positives, StepMode, Trainer, TrainerOptions, World};
 
@@ -113,7 +114,10 @@ fn a_step_in_parts_is_the_same_at_any_number_of_threads() {
     };
     let tgat = TgatOptions { layers: 1, edge_feature_dim: 2, node_feature_dim: 3, ..TgatOptions::default() };
     let deferring = TrainerOptions { gradient_delay_batches: 3, ..options() };
-    for options in [options(), deferring, TrainerOptions { model: tgat.into(), ..options() }] {
+    let walks = WalkOptions { steps: 2, dimension: 32, hidden: [12, 8], ..WalkOptions::default() };
+    let with_walks = |of: TrainerOptions| TrainerOptions { model: of.model.with_walks(Some(walks)), ..of };
+    let tgat = TrainerOptions { model: tgat.into(), ..options() };
+    for options in [options(), deferring, tgat, with_walks(options()), with_walks(deferring)] {
         let alone = weights(options, 1);
         for threads in [2, 3, 16] {
             assert!(weights(options, threads) == alone, "{options:?} with {threads} threads");

@@ -74,9 +74,9 @@ impl Report {
         if model.is_some() {
             self.set("learning_rate", args.learning_rate);
             self.set("device", args.compute.device.to_string());
-            if args.met_share() > 0.0 {
-                self.set("met_negatives", args.met_share());
-            }
+        }
+        if args.met_share() > 0.0 && (prequential || model.is_some()) {
+            self.set("met_negatives", args.met_share());
         }
         if let Some(model) = model.filter(|model| model.needs().embeds()) {
             self.set("embedding_dimension", model.needs().embedding_dim);

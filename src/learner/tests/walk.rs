@@ -11,17 +11,36 @@ fn walk() -> TrainerOptions {
     TrainerOptions { model: model.into(), ..trainer_options() }
 }
 
+/// Memory and attention, with walks beside.
+fn both() -> TrainerOptions {
+    let TrainerOptions { model: ModelOptions::Walk(walks), .. } = walk() else { panic!("another model") };
+    TrainerOptions { model: trainer_options().model.with_walks(Some(walks)), ..trainer_options() }
+}
+
 fn rig() -> Rig {
+    rig_for(walk())
+}
+
+fn rig_for(options: TrainerOptions) -> Rig {
     let mut rig = Rig::new();
-    rig.restart_for(walk().model.needs().row_dim());
+    rig.restart_for(options.model.needs().row_dim());
     rig
 }
 
 /// A learner that has seen nothing, before a gate.
 fn learner(rig: &Rig) -> Learner {
-    let trainer = Trainer::new(walk(), &Device::Cpu).unwrap();
+    learner_of(rig, walk())
+}
+
+fn learner_of(rig: &Rig, options: TrainerOptions) -> Learner {
+    let trainer = Trainer::new(options, &Device::Cpu).unwrap();
     let from = Learned { trainer, gate: Some(Gate::new(gate::options())), stream: None, position: EdgeId(0) };
-    rig.learner_from(from, rig.options(), Box::new(|_| ()))
+    rig.learner_from(from, drawing_met(rig), Box::new(|_| ()))
+}
+
+/// Negatives that their source met are among those of this file.
+fn drawing_met(rig: &Rig) -> LearnerOptions {
+    LearnerOptions { met_share: 0.25, ..rig.options() }
 }
 
 fn saved(learner: &Learner) -> Vec<u8> {
@@ -101,32 +120,65 @@ fn learn_round(rig: &mut Rig, learner: &mut Learner, round: u64) {
 
 #[test]
 fn wherever_it_is_restarted_it_goes_on_bit_for_bit() {
-    // The state before each cut is what the run without one had there, and so is what readers see.
-    let unbroken: Vec<_> = {
-        let mut rig = rig();
-        let mut learner = learner(&rig);
-        let round = |round: u64| {
-            learn_round(&mut rig, &mut learner, round);
-            (saved(&learner), responses(&rig))
+    for options in [walk(), both()] {
+        // The state before each cut is what the run without one had there, and of walks alone so is what readers see:
+        // rows of memory are computed anew at a start.
+        let seen = |rig: &Rig| (options == walk()).then(|| responses(rig));
+        let unbroken: Vec<_> = {
+            let mut rig = rig_for(options);
+            let mut learner = learner_of(&rig, options);
+            let round = |round: u64| {
+                learn_round(&mut rig, &mut learner, round);
+                (saved(&learner), seen(&rig))
+            };
+            (0..12).map(round).collect()
         };
-        (0..12).map(round).collect()
-    };
-    for cut in [1, 4, 6, 7, 11] {
-        let mut rig = rig();
-        let mut learner = learner(&rig);
-        for round in 0..12_u64 {
-            learn_round(&mut rig, &mut learner, round);
-            if round == cut {
-                let from = gate::restored(&learner, walk());
-                rig.restart();
-                learner = rig.learner_from(from, rig.options(), Box::new(|_| ()));
+        for cut in [1, 4, 6, 7, 11] {
+            let mut rig = rig_for(options);
+            let mut learner = learner_of(&rig, options);
+            for round in 0..12_u64 {
+                learn_round(&mut rig, &mut learner, round);
+                if round == cut {
+                    let from = gate::restored(&learner, options);
+                    rig.restart();
+                    learner = rig.learner_from(from, drawing_met(&rig), Box::new(|_| ()));
+                }
+                let found = (saved(&learner), seen(&rig));
+                let name = options.model.name();
+                assert!(found == unbroken[round as usize], "{name}, cut {cut}, round {round}");
             }
-            let (bytes, responses) = (saved(&learner), responses(&rig));
-            let expected = &unbroken[round as usize];
-            assert!(bytes == expected.0, "cut {cut}, round {round}: another state");
-            assert!(responses == expected.1, "cut {cut}, round {round}: other responses");
         }
     }
+}
+
+#[test]
+fn a_deleted_node_is_in_no_part_of_a_model_that_has_both() {
+    let rig_of = || rig_for(both());
+    let (mut rig, scored) = (rig_of(), |rig: &Rig, u, v| {
+        let found =
+            rig.shared.engine.link_scores(&[(key(u), key(v))], Some(EventTime(10_000)), UnknownKeys::Error);
+        found.unwrap().scores.remove(0)
+    });
+    let mut learner = learner_of(&rig, both());
+    rig.append(edges((0..60).map(event)), STARTED);
+    rig.append(edges([(5, 9, 700), (9, 10, 701)]), STARTED);
+    learner.drain();
+    let columns = both().model.needs().row_dim();
+    let published = |rig: &Rig| {
+        let mut row = vec![f32::NAN; columns];
+        rig.states().gather(&[NodeId(9)], 0..columns, &mut row);
+        row
+    };
+    let row = published(&rig);
+    assert!(row[..6].iter().any(|value| *value != 0.0) && row[6..].iter().any(|value| *value != 0.0));
+    let mut batch = EdgeBatch::default();
+    record(&mut batch, Op::DeleteNode, 9);
+    rig.append(batch, STARTED);
+    learner.drain();
+    learner.checkpoint_now(&LearnBatch::default(), &|| ()).unwrap();
+    assert!(published(&rig).iter().all(|value| *value == 0.0));
+    assert_eq!(scored(&rig, 0, 9), scored(&rig, 0, 30), "as a node that it never saw");
+    assert!(rig.states().pairs.get(NodeId(5), NodeId(9)).is_none());
 }
 
 #[test]

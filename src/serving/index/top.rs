@@ -97,6 +97,19 @@ impl QueryEngine {
         Ok(queries.iter().map(response).collect())
     }
 
+    /// Candidates of a source that a second stage looks at, which scores them by the embeddings of the rows; 0: there
+    /// is none.
+    #[must_use]
+    pub fn second_stage(&self) -> usize {
+        let rows = self.index.as_ref().and_then(|index| index.generation());
+        rows.map_or(0, |rows| match &rows.link {
+            None => WIDE_ROWS,
+            // As many again may have met the source.
+            Some(_) if rows.weights.model().walks_beside().is_some() => 2 * WALKED_ROWS,
+            Some(_) => 0,
+        })
+    }
+
     /// The rows at a moment.
     ///
     /// # Errors

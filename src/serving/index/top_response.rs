@@ -23,6 +23,9 @@ pub struct TopRequest {
     pub pairs_max: usize,
     /// Sources of the request.
     pub sources: usize,
+    /// Candidates of each source that a second stage looks at (see
+    /// [`second_stage`](super::super::QueryEngine::second_stage)).
+    pub second_stage: usize,
 }
 
 /// A source and what is asked about it.
@@ -83,14 +86,14 @@ pub struct TopResponse {
 }
 
 impl TopSource {
-    /// Pairs that are scored for it.
+    /// Pairs that are scored for it, or what amounts to that: a second stage embeds nobody.
     #[must_use]
     pub fn pairs(&self) -> usize {
         let request = &self.request;
         match &request.candidates.keys {
             Some(keys) => keys.len(),
             None if request.exact => request.pairs_max,
-            None => shortlist_length(request.limit),
+            None => shortlist_length(request.limit) + request.second_stage / 8,
         }
     }
 

@@ -84,6 +84,7 @@ pub fn evaluate_prequential(
     let seed = Draw::Prequential.seed(seed, 0);
     let (mut own, mut others) = (Meters::default(), Meters::default());
     let (mut batch, mut pool) = (Batch::default(), StreamNegatives::new());
+    pool.keep_met(met_share > 0.0);
     let (mut start, mut number, mut seconds) = (0, 0, 0.0);
     while start < stream.len() {
         let mut end = (start + batch_size.max(1)).min(stream.len());

@@ -17,7 +17,8 @@ impl StreamNegatives {
         write_u64(out, u64::from(self.last.is_some()))?;
         self.last.iter().try_for_each(|last| write_nodes(out, last, |edge| edge))?;
         write_u64(out, self.unsearched as u64)?;
-        self.met.write(out)
+        write_u64(out, u64::from(self.met.is_some()))?;
+        self.met.as_ref().map_or(Ok(()), |met| met.write(out))
     }
 
     /// Takes over what [`write`](Self::write) wrote, into new ones that age if those did.
@@ -34,7 +35,7 @@ impl StreamNegatives {
         }
         self.last = if ages { Some(read_nodes(input, NEVER)?) } else { None };
         self.unsearched = usize::try_from(read_u64(input)?).map_err(|_| malformed())?;
-        self.met = MetDestinations::read(input)?;
+        self.met = if read_u64(input)? == 1 { Some(MetDestinations::read(input)?) } else { None };
         Ok(())
     }
 }
@@ -49,6 +50,7 @@ mod tests {
         for ages in [false, true] {
             let new = || if ages { StreamNegatives::aging() } else { StreamNegatives::new() };
             let mut negatives = new();
+            negatives.keep_met(ages);
             let observe = |negatives: &mut StreamNegatives, from: u64, to: u64| {
                 for i in from..to {
                     let (src, dst) = ([NodeId((i % 7) as u32)], [NodeId((i * i % 997) as u32)]);
