@@ -12,20 +12,38 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 readonly HOME_FOLDER="$PWD/.cache/tools/python-client" WANTED="$PWD/scripts/python-client.txt"
 readonly PACKAGE="$PWD/clients/python"
+export PIP_RETRIES="${PIP_RETRIES:-10}"
 
 die() { printf 'python.sh: error: %s\n' "$*" >&2; exit 1; }
 usage() { sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}"; }
 
+# Whether the environment is the wanted one and works: another Python of the system breaks it, and no file changes.
+works() {
+    cmp -s "$WANTED" "$HOME_FOLDER/installed" && "$HOME_FOLDER/bin/python" -B - 2>/dev/null <<'TRY'
+import sys
+from importlib.util import find_spec
+
+import httpx2
+import numpy
+import pytest
+
+named = ("maturin", "matplotlib", "mypy", "pandas", "polars", "pyarrow", "pybase64", "ruff", "tgb")
+sys.exit(not all(find_spec(name) for name in named))
+TRY
+}
+
 install() {
-    ! cmp -s "$WANTED" "$HOME_FOLDER/installed" || return 0
+    ! works || return 0
+    printf 'python.sh: installing what the Python package and its tests need to %s (170 MB)\n' "$HOME_FOLDER" >&2
     python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' || die "Python 3.11 or later is needed"
     python3 -m venv --clear "$HOME_FOLDER"
     "$HOME_FOLDER/bin/pip" --quiet --disable-pip-version-check install --no-deps --no-compile --only-binary=:all: \
         --require-hashes -r "$WANTED" >&2
     cp "$WANTED" "$HOME_FOLDER/installed"
+    works || die "what $WANTED names is installed to $HOME_FOLDER and cannot be imported"
 }
 
-installed() { cmp -s "$WANTED" "$HOME_FOLDER/installed" || die "run scripts/python.sh install first"; }
+installed() { works || die "run scripts/python.sh install first"; }
 
 check() {
     installed

@@ -13,7 +13,8 @@
 #   scripts/setup.sh ci       all of this and what `.ci/run` needs: cargo-deny, hadolint
 #
 # It checks for tools, not for packages: a compiler or a Java from elsewhere than apt is fine.
-# Safe to run at any time; with everything in place it changes nothing and takes a fraction of a second.
+# Without network, `test` leaves out what some tests need, says so, and they are skipped; `ci` fails.
+# Safe to run at any time; with everything in place it changes nothing and takes a second or two.
 # Prometheus, promtool, NVRTC, openapi-python-client, the Python package's tools, cargo-deny, cargo-cyclonedx, hadolint, helm,
 # kubernetes-validate and schemathesis go to .cache/tools inside the repository, Rust to ~/.cargo and ~/.rustup, the rest
 # to the system by apt-get (as root, or through sudo).
@@ -30,10 +31,17 @@ readonly KUBERNETES_VALIDATE_VERSION=1.37.0
 readonly SCHEMATHESIS_VERSION=4.32.5
 readonly HADOLINT_VERSION=2.15.1
 readonly HADOLINT_SHA256=bed607e611b0f7e4ef78e4bba9bdf39504d8234d3eadfe86d702f2bff14ac2d5
+export PIP_RETRIES="${PIP_RETRIES:-10}"
 export PATH="$TOOLS/bin:${CARGO_HOME:-$HOME/.cargo}/bin:$PATH"
 
 log() { printf 'setup: %s\n' "$*" >&2; }
 die() { log "error: $*"; exit 1; }
+readonly TARGET="${1:-demo}"
+# could_not WHAT TEST: what a test needs could not be installed. `.ci/run` skips no test, so there that is the end.
+could_not() {
+    [ "$TARGET" != ci ] || die "could not install $1, which $2 needs; the lines above say why"
+    log "warning: could not install $1; $2 will report that it is skipped"
+}
 have() { command -v "$1" >/dev/null 2>&1; }
 
 usage() { sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}"; }
@@ -138,15 +146,21 @@ install_prometheus() {
     rm -rf "$work"
 }
 
+loads_nvrtc() {
+    local library
+    library=$(find "$1" -name 'libnvrtc.so.*' -print -quit) && [ -n "$library" ] &&
+        python3 -c 'import ctypes, sys; ctypes.CDLL(sys.argv[1])' "$library" 2>/dev/null
+}
+
 # From PyPI, as NVIDIA packs it; the version and the checksums stand in scripts/nvrtc.txt. 90 MB, once.
 install_nvrtc() {
     local folder="$TOOLS/cuda" wanted=scripts/nvrtc.txt
-    ! cmp -s "$wanted" "$folder/installed" || return 0
+    ! { cmp -s "$wanted" "$folder/installed" && loads_nvrtc "$folder"; } || return 0
     log "installing NVRTC to $folder (90 MB)"
     rm -rf "$folder"
     python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --no-deps --no-compile \
         --only-binary=:all: --require-hashes --target "$folder" -r "$wanted" >&2 || {
-        log "warning: pip could not install what $wanted names; the test of kernels will report that it is skipped"
+        could_not "what $wanted names" "the test of kernels"
         return 0
     }
     cp "$wanted" "$folder/installed"
@@ -155,12 +169,14 @@ install_nvrtc() {
 # From PyPI; the versions and the checksums stand in scripts/openapi-client.txt. 5 MB, once.
 install_openapi_client() {
     local folder="$TOOLS/openapi-client" wanted=scripts/openapi-client.txt
-    ! cmp -s "$wanted" "$folder/installed" || return 0
+    # Parts of it are compiled for one version of Python, so a newer one of the system needs others.
+    ! { cmp -s "$wanted" "$folder/installed" && PYTHONPATH="$folder" python3 -B -c \
+        'import httpx, pydantic_core, ruamel.yaml, openapi_python_client' 2>/dev/null; } || return 0
     log "installing openapi-python-client to $folder (5 MB)"
     rm -rf "$folder"
     python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --no-deps --no-compile \
         --only-binary=:all: --require-hashes --target "$folder" -r "$wanted" >&2 || {
-        log "warning: pip could not install what $wanted names; the test of a generated client will report that it is skipped"
+        could_not "what $wanted names" "the test of a generated client"
         return 0
     }
     cp "$wanted" "$folder/installed"
@@ -168,10 +184,7 @@ install_openapi_client() {
 
 # From PyPI; the versions and the checksums stand in scripts/python-client.txt. 170 MB, once.
 install_python_client() {
-    ! cmp -s scripts/python-client.txt "$TOOLS/python-client/installed" || return 0
-    log "installing what the Python package and its tests need to $TOOLS/python-client (170 MB)"
-    scripts/python.sh install ||
-        log "warning: scripts/python.sh could not install it; the test of the Python package will report that it is skipped"
+    scripts/python.sh install || could_not "what scripts/python-client.txt names" "the test of the Python package"
 }
 
 # --- Rust ------------------------------------------------------------------------------------------
@@ -374,7 +387,7 @@ for_ci() {
 }
 
 missing=()
-case "${1:-demo}" in
+case "$TARGET" in
     demo) for_demo ;;
     check) for_check ;;
     test) for_test ;;

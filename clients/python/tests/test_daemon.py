@@ -7,12 +7,15 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import evergraph
+import evergraph.daemon
 from evergraph._binary import find_binary
 
 from .conftest import SETTINGS
@@ -24,6 +27,14 @@ def alive(pid: int) -> bool:
     except ProcessLookupError:
         return False
     return True
+
+
+def gone(pid: int) -> bool:
+    """Whether the process ends soon."""
+    deadline = time.monotonic() + 20
+    while alive(pid) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return not alive(pid)
 
 
 def test_it_goes_and_takes_its_temporary_folder_along() -> None:
@@ -76,12 +87,58 @@ def test_it_ends_with_an_interpreter_that_is_killed() -> None:
     program += "print(daemon.pid, daemon.data, flush=True)\nos.kill(os.getpid(), 9)\n"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     first, second, data = done.stdout.split()
-    deadline = time.monotonic() + 20
-    while alive(int(second)) and time.monotonic() < deadline:
-        time.sleep(0.01)
+    assert gone(int(second))
     assert not alive(int(first)), "nobody held it"
-    assert not alive(int(second))
     shutil.rmtree(data)
+
+
+def test_it_ends_with_an_interpreter_that_is_killed_before_it_is_ready(tmp_path: Path) -> None:
+    slow, written = tmp_path / "slow", tmp_path / "pid"
+    slow.write_text(f"#!/bin/sh\necho $$ >{written}.part\nmv {written}.part {written}\nexec sleep 100\n")
+    slow.chmod(0o755)
+    program = f"import evergraph\nevergraph.run({str(tmp_path)!r}, binary={str(slow)!r})\n"
+    with subprocess.Popen([sys.executable, "-c", program]) as interpreter:
+        deadline = time.monotonic() + 20
+        while not written.exists() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        time.sleep(0.2)  # what ends it is started right after it
+        interpreter.kill()
+    assert gone(int(written.read_text()))
+
+
+@pytest.mark.parametrize("step", ["_guard", "_Log", "_has_tls"])
+def test_a_start_that_fails_half_way_leaves_nothing_behind(
+    step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[int] = []
+    popen = subprocess.Popen
+
+    def noted(*words: Any, **named: Any) -> Any:
+        process = popen(*words, **named)
+        started.append(process.pid)
+        return process
+
+    def fails(*_words: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(subprocess, "Popen", noted)
+    monkeypatch.setattr(evergraph.daemon, step, fails)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with pytest.raises(KeyboardInterrupt):
+        evergraph.run(**SETTINGS)
+    assert started
+    assert not any(alive(pid) for pid in started)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_forked_child_leaves_it_alone() -> None:
+    program = "import evergraph, os, sys\ndaemon = evergraph.run()\nchild = os.fork()\n"
+    program += "if child == 0: sys.exit(0)\n"
+    program += "os.waitpid(child, 0)\nprint(daemon.running, daemon.data.is_dir(), daemon.data)\n"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    running, kept, data = done.stdout.split()
+    assert (running, kept) == ("True", "True"), done.stderr
+    assert not Path(data).exists()
 
 
 def test_it_ends_when_nobody_holds_it() -> None:

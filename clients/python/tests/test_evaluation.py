@@ -50,6 +50,13 @@ def test_a_model_learns_from_an_object_with_features() -> None:
     assert without.average_precision != found.average_precision, "features matter"
 
 
+def test_a_flag_without_a_value_is_true_or_left_out() -> None:
+    options: dict[str, Any] = {"model": "graphmixer", "epochs": 1, "embedding_dimension": 16, "threads": 1}
+    without = evergraph.evaluate(SRC, DST, TIMES, walks=False, dropout=None, **options)
+    found = evergraph.evaluate(SRC, DST, TIMES, walks=True, **options)
+    assert found.average_precision != without.average_precision, "walks matter"
+
+
 def test_given_negatives_and_masked_nodes_are_used() -> None:
     test = slice(340, 400)
     found = evergraph.evaluate(SRC, DST, TIMES, model="edgebank", negatives=(SRC[test], DST[test]), masked=["u3"])

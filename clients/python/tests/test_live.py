@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -186,6 +187,17 @@ def test_idempotency_keys_store_an_event_once(client: Any) -> None:
     assert client.node(one).degree == 4
     with pytest.raises(ValueError, match="0 characters"):
         client.push(keyed, idempotency_key="")
+
+
+def test_keys_hold_however_a_push_is_cut(client: Any) -> None:
+    one = fresh()
+    events = [{"src": one, "dst": i % 2, "ts": 5} for i in range(7)]
+    limits = client.info().limits
+    for most, requests in [(3, 3), (7, 1), (2, 4)]:
+        client._known.limits = replace(limits, batch_items_max=most)
+        pushed = client.push(events, idempotency_key=f"cut-{one}")
+        assert (pushed.requests, pushed.accepted + pushed.duplicates) == (requests, 7)
+        assert client.node(one).degree == 7
 
 
 def test_many_events_go_in_several_requests(client: Any) -> None:

@@ -178,7 +178,7 @@ def test_a_push_is_cut_at_the_limits_and_says_what_was_stored(connect: Connect) 
         pushed = connect(server.url).push(events, idempotency_key="mine")
         assert (pushed.accepted, pushed.requests) == (3, 3)
         assert [seen.body.count(b"\n") + 1 for seen in server.seen[1:]] == [2, 2, 1]
-        assert [seen.headers["idempotency-key"] for seen in server.seen[1:]] == ["mine", "mine/1", "mine/2"]
+        assert [seen.headers["idempotency-key"] for seen in server.seen[1:]] == ["mine"] * 3
         lines = b"\n".join(seen.body for seen in server.seen[1:]).split(b"\n")
         assert [json.loads(line) for line in lines] == events
     length = len(b'{"src":0,"dst":2,"ts":3}\n')
@@ -189,6 +189,38 @@ def test_a_push_is_cut_at_the_limits_and_says_what_was_stored(connect: Connect) 
         assert caught.value.partial.accepted == 2
         assert "2 events were stored before" in str(caught.value)
         assert all(len(seen.body) <= 2 * length for seen in server.seen[1:])
+
+
+def test_an_event_that_cannot_be_sent_says_what_was_stored(connect: Connect) -> None:
+    events = [{"src": 1, "dst": 2, "ts": 3}] * 4 + [{"src": 1, "dst": 2, "ts": 3, "features": [float("nan")]}]
+    with serving([info(batch_items_max=2), PUSHED]) as server:
+        client = connect(server.url)
+        with pytest.raises(ValueError, match="event 4 cannot be written as JSON") as caught:
+            client.push(events)
+        assert vars(caught.value)["partial"].accepted == 1, "the second body is not yet sent"
+        assert caught.value.__notes__ == ["1 events were stored before, in 1 requests"]
+        with pytest.raises(ValueError, match="event 0") as caught:
+            client.push(events[4:])
+        assert not hasattr(caught.value, "partial")
+
+
+def test_keys_of_events_do_not_depend_on_where_a_push_is_cut(connect: Connect) -> None:
+    one, other = {"src": 1, "dst": 2, "ts": 3}, {"src": 1, "dst": 2, "ts": 4, "idempotency_key": None}
+    events = [one, other, one, one, {**one, "idempotency_key": "own"}, other]
+    sent = []
+    for most, name in [(2, "mine"), (3, "mine"), (100, "mine"), (100, "other")]:
+        with serving([info(batch_items_max=most), PUSHED]) as server:
+            connect(server.url).push(events, idempotency_key=name)
+            assert {seen.headers["idempotency-key"] for seen in server.seen[1:]} == {name}
+            sent.append([json.loads(line) for seen in server.seen[1:] for line in seen.body.split(b"\n")])
+    keys = [event.pop("idempotency_key", None) for event in sent[0]]
+    assert [event["ts"] for event in sent[0]] == [3, 4, 3, 3, 3, 4]
+    assert (keys[:2], keys[4]) == ([None, None], "own")
+    assert len({*keys[2:]}) == 4, "equal events are told apart"
+    assert keys == [event.pop("idempotency_key", None) for event in sent[1]]
+    assert keys == [event.pop("idempotency_key", None) for event in sent[2]]
+    assert sent[0] == sent[1] == sent[2]
+    assert not {*keys[2:4], keys[5]} & {event.get("idempotency_key") for event in sent[3]}
 
 
 def test_rejected_events_keep_their_places_across_requests(connect: Connect) -> None:

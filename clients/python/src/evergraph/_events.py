@@ -24,6 +24,11 @@ class Line:
     keyed: bool
     node: Key | None
 
+    def with_key(self, idempotency_key: str) -> Line:
+        """The event with this key, of characters that JSON writes as they are."""
+        members = self.text[1:-1] + b"," if len(self.text) > 2 else b""
+        return Line(b'{%b"idempotency_key":"%b"}' % (members, idempotency_key.encode()), True, self.node)
+
 
 @dataclass(frozen=True, slots=True)
 class Body:
@@ -73,7 +78,10 @@ def _of_mappings(events: Iterable[Mapping[str, Any]]) -> Iterator[Line]:
         if not isinstance(event, Mapping):
             raise TypeError(f"event {place} is of type {type(event).__name__}, not a mapping such as a dict")
         try:
-            text = encode(event if type(event) is dict else dict(event))
+            members = event if type(event) is dict else dict(event)
+            if "idempotency_key" in members and members["idempotency_key"] is None:  # the push may give one
+                members = {name: value for name, value in members.items() if name != "idempotency_key"}
+            text = encode(members)
         except (TypeError, ValueError) as error:
             raise ValueError(f"event {place} cannot be written as JSON: {error}") from error
         node = event.get("src", event.get("node"))

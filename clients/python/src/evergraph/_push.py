@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 from ._events import Body, Line, bodies
@@ -16,7 +18,7 @@ from .state import Limits
 
 Wait = Literal["durable", "visible"]
 
-IDEMPOTENCY_KEY_MAX = 240
+IDEMPOTENCY_KEY_MAX = 255
 
 
 @dataclass(slots=True)
@@ -40,11 +42,12 @@ def push(
     total: PushResult | None = None
     nothing: AllRejectedError | None = None
     found: Key | None = None
-    for number, body in enumerate(bodies(events, limits)):
+    cut = bodies(events if idempotency_key is None else _told_apart(events, idempotency_key), limits)
+    while (body := _next(cut, total)) is not None:
         found = body.node if found is None else found
         try:
-            reply = yield _push_request(body, number, idempotency_key)
-            outcome = parsed("push_events", reply, lambda document: _outcome_of(document, body.first))  # noqa: B023
+            reply = yield _push_request(body, idempotency_key)
+            outcome = parsed("push_events", reply, partial(_outcome_of, first=body.first))
         except AllRejectedError as error:
             rejected = tuple(Rejected(one.index + body.first, one.reason, one.detail) for one in error.rejected)
             empty = Freshness(0, None, 0, 0, 0)
@@ -73,11 +76,42 @@ def _limits() -> Operation[Limits]:
         return Limits()
 
 
-def _push_request(body: Body, number: int, idempotency_key: str | None) -> Request:
+def _next(cut: Iterator[Body], stored: PushResult | None) -> Body | None:
+    """The next body. It reads the caller's events, which may fail after others were stored: then the error says so."""
+    try:
+        return next(cut, None)
+    except Exception as error:
+        if stored is not None:
+            vars(error)["partial"] = stored
+            error.add_note(f"{stored.accepted} events were stored before, in {stored.requests} requests")
+        raise
+
+
+def _told_apart(events: Iterable[Line], name: str) -> Iterator[Line]:
+    """Events of which those that equal an earlier one have keys of their own.
+
+    The daemon tells equal events apart by their order in a body. Here they are told apart by their order in the push,
+    so that keys do not depend on where bodies are cut.
+    """
+    seen: set[bytes] = set()
+    repeats: dict[bytes, int] = {}
+    for line in events:
+        if line.keyed:
+            yield line
+            continue
+        digest = hashlib.blake2b(line.text, digest_size=16, key=hashlib.blake2b(name.encode()).digest()).digest()
+        if digest not in seen:
+            seen.add(digest)
+            yield line
+            continue
+        repeats[digest] = repeats.get(digest, 0) + 1
+        yield line.with_key(f"{digest.hex()}/{repeats[digest]}")
+
+
+def _push_request(body: Body, idempotency_key: str | None) -> Request:
     headers: tuple[tuple[str, str], ...] = (("content-type", "application/x-ndjson"),)
     if idempotency_key is not None:
-        # Equal events of two bodies are two events, so each body has a key of its own.
-        headers += (("idempotency-key", f"{idempotency_key}/{number}" if number else idempotency_key),)
+        headers += (("idempotency-key", idempotency_key),)
     repeatable = body.keyed or idempotency_key is not None
     return Request("push_events", "POST", "/v1/events", headers, body.text, repeatable)
 

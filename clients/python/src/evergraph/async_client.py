@@ -275,8 +275,9 @@ class AsyncClient:
     ) -> PushResult:
         """Stores events. They are durable and in the graph when it returns.
 
-        Many events are sent in several requests, by the daemon's limits. If a later one fails, the exception's
-        `partial` has the outcome of those before.
+        Many events are sent in several requests, by the daemon's limits. If a later one fails, or the events cannot be
+        read on, the exception's `partial` has the outcome of those before. Exceptions that are no `EvergraphError`
+        have it only if there were any.
 
         Args:
             events: Mappings with the members of the API (`src`, `dst`, `ts`, `features`, `type`, `op`, …); or a frame
@@ -290,8 +291,10 @@ class AsyncClient:
             wait: `visible`: return only once embeddings and scores reflect the events; the key must be allowed to read.
                 `durable` or `None`: return when the events are stored, which is what the daemon's response says.
             wait_seconds: How long to wait for `visible`, seconds.
-            idempotency_key: A name for this push, at most 240 visible ASCII characters. A push of the same events under
-                the same name stores each once, and failed requests are sent again. An event's own key goes first.
+            idempotency_key: A name for this push, at most 255 visible ASCII characters. A push of the same events under
+                the same name stores each once, however they are cut into requests, as long as the daemon remembers
+                their keys (`ingest.idempotency_keys_max`); equal events of one push are all stored. Failed requests
+                are sent again. An event's own key goes first.
 
         Returns:
             Positions, counts, and which events were rejected.
@@ -300,7 +303,8 @@ class AsyncClient:
             AllRejectedError: Every event was rejected.
             NotYetVisibleError: The events are stored, but were not reflected in time.
             OutcomeUnknownError: They may be stored or not.
-            ValueError: There are no events, or one cannot be written as JSON.
+            ValueError: There are no events, or one cannot be written as JSON. Of a list, those before it may be stored:
+                see `partial`.
         """
         events = lines(events, src, dst, t, msg)
         return await self._run(push_events(events, wait, wait_seconds, idempotency_key, self._known))

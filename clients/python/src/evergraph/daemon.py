@@ -29,19 +29,20 @@ STOP_SECONDS = 30.0
 class Daemon:
     """A running daemon. Use it in a `with` statement, or call `stop`; it ends with the interpreter in any case.
 
-    An interpreter that is killed leaves a temporary data directory behind, but no daemon.
+    An interpreter that is killed leaves a temporary data directory behind, but no daemon. It belongs to the process
+    that started it: a forked child cannot stop it, and does not when it ends.
 
     Attributes:
         url: Its address.
         data: Its data directory.
     """
 
-    def __init__(self, process: subprocess.Popen[bytes], url: str, data: Path, log: _Log, temporary: bool) -> None:
+    def __init__(self, url: str, data: Path, process: subprocess.Popen[bytes], log: _Log, held: _Held) -> None:
         self.url = url
         self.data = data
         self._process = process
         self._log = log
-        self._stop = weakref.finalize(self, _end, process, log, data if temporary else None, _guard(process.pid))
+        self._stop = weakref.finalize(self, held.end)
 
     def __enter__(self) -> Daemon:
         return self
@@ -143,15 +144,48 @@ def _guard(pid: int) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True)
 
 
-def _end(
-    process: subprocess.Popen[bytes],
-    log: _Log,
-    temporary: Path | None,
-    guard: subprocess.Popen[bytes] | None = None,
-) -> None:
-    if guard is not None:
-        guard.kill()
-        guard.communicate()
+class _Held:
+    """All that a daemon takes, from its first moment on, and how to give it back."""
+
+    def __init__(self, temporary: Path | None) -> None:
+        self._owner = os.getpid()
+        self._temporary = temporary
+        self._guard: subprocess.Popen[bytes] | None = None
+        self.process: subprocess.Popen[bytes] | None = None
+        self.log: _Log | None = None
+
+    def start(self, command: list[str]) -> tuple[subprocess.Popen[bytes], _Log]:
+        """Starts the process, and at once what ends it with the interpreter."""
+        self.process = process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            start_new_session=True,  # Ctrl-C in a notebook interrupts the cell, not the daemon
+        )
+        self._guard = _guard(process.pid)
+        self.log = log = _Log(process)
+        return process, log
+
+    def end(self) -> None:
+        """Ends the process and removes the temporary folder. Repeated, it does nothing; nor in a forked child."""
+        if os.getpid() != self._owner:
+            return
+        if self._guard is not None:
+            self._guard.kill()
+            self._guard.communicate()
+            self._guard = None
+        if self.process is not None:
+            _terminate(self.process)
+            if self.log is not None:
+                self.log.join()
+            if self.process.stderr is not None:
+                self.process.stderr.close()
+        if self._temporary is not None:
+            shutil.rmtree(self._temporary, ignore_errors=True)
+
+
+def _terminate(process: subprocess.Popen[bytes]) -> None:
     if process.poll() is None:
         process.terminate()
         try:
@@ -159,11 +193,6 @@ def _end(
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-    log.join()
-    if process.stderr is not None:
-        process.stderr.close()
-    if temporary is not None:
-        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def _settings(settings: Mapping[str, object]) -> list[str]:
@@ -200,8 +229,8 @@ def run(
         FileNotFoundError: The program was not found.
     """
     program = find_binary(binary)
-    temporary = data is None
     folder = Path(tempfile.mkdtemp(prefix="evergraph-") if data is None else os.fspath(data)).absolute()
+    held = _Held(folder if data is None else None)
     command = [program, "serve", "--listen", "127.0.0.1:0", "--data", str(folder)]
     if config is not None:
         command += ["--config", os.fspath(config)]
@@ -210,28 +239,21 @@ def run(
     given = {**settings, "output.format": "json", "output.level": f"{level},evergraph::daemon=info"}
     for setting in _settings(given):
         command += ["--set", setting]
-    process = subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        start_new_session=True,  # Ctrl-C in a notebook interrupts the cell, not the daemon
-    )
-    log = _Log(process)
-    began = time.monotonic()
     try:
+        process, log = held.start(command)
+        began = time.monotonic()
         address = log.address(ready_seconds)
+        if address is None:
+            took = time.monotonic() - began
+            ended = process.poll() is not None or took < ready_seconds
+            held.end()
+            what = f"ended with {process.returncode}" if ended else f"was not ready after {ready_seconds:g} s"
+            raise DaemonStartError(f"{program} {what}; the end of its log:\n{log.text()}")
+        scheme = "https" if _has_tls(given, config) else "http"
+        return Daemon(f"{scheme}://{address}", folder, process, log, held)
     except BaseException:
-        _end(process, log, folder if temporary else None)
+        held.end()
         raise
-    if address is None:
-        took = time.monotonic() - began
-        ended = process.poll() is not None or took < ready_seconds
-        _end(process, log, folder if temporary else None)
-        what = f"ended with {process.returncode}" if ended else f"was not ready after {ready_seconds:g} s"
-        raise DaemonStartError(f"{program} {what}; the end of its log:\n{log.text()}")
-    scheme = "https" if _has_tls(given, config) else "http"
-    return Daemon(process, f"{scheme}://{address}", folder, log, temporary)
 
 
 def _has_tls(settings: Mapping[str, object], config: str | os.PathLike[str] | None) -> bool:

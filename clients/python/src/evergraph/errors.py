@@ -17,6 +17,7 @@ class EvergraphError(Exception):
 
     Attributes:
         partial: After a push in several requests: the outcome of those before the one that failed. `None` elsewhere.
+            Other exceptions that end such a push, as a `ValueError` for an event, have it as well, and a note of it.
     """
 
     partial: PushResult | None = None

@@ -136,7 +136,8 @@ def evaluate(
         batch_events: Events per batch.
         binary: The program, as for `run`.
         timeout: Longest time, seconds; unbounded by default.
-        flags: Further flags of `evergraph eval`, with `_` for `-`: `learning_rate=1e-4`, `threads=2`.
+        flags: Further flags of `evergraph eval`, with `_` for `-`: `learning_rate=1e-4`, `threads=2`. `True` gives a
+            flag without a value, as `walks=True`; `False` and `None` leave it out.
 
     Returns:
         The figures.
@@ -165,7 +166,7 @@ def evaluate(
             command += ["--masked", _write(folder / "masked.csv", ["node"], rows)]
         if candidates is not None:
             command += ["--candidates", str(candidates)]
-        command += [f"--{flag.replace('_', '-')}={value}" for flag, value in flags.items()]
+        command += _further(flags)
         done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
     if done.returncode != 0:
         raise EvaluationError(f"evergraph eval ended with {done.returncode}:\n{done.stderr.strip()[-2000:]}")
@@ -188,6 +189,12 @@ def _write(path: Path, names: Sequence[str], rows: Any) -> str:
         writer.writerow(names)
         writer.writerows(rows)
     return str(path)
+
+
+def _further(flags: Mapping[str, object]) -> list[str]:
+    given = {f"--{flag.replace('_', '-')}": value for flag, value in flags.items()}
+    kept = {flag: value for flag, value in given.items() if value is not None and value is not False}
+    return [flag if value is True else f"{flag}={value}" for flag, value in kept.items()]
 
 
 def _negatives(path: Path, negatives: Negatives) -> str:
