@@ -63,7 +63,6 @@ use self::step::Ahead;
 use crate::event::{EdgeId, NodeId};
 use crate::feature::FeatureStore;
 use crate::log::{LogError, LogReaders};
-use crate::model::NodeMemory;
 use crate::model::walk::WalkState;
 use crate::sampler::DeviceSampler;
 use crate::train::edgebank::EdgeBank;
@@ -251,11 +250,11 @@ impl Learner {
         }
         let states = &self.shared.engine.states;
         let affected = self.trainer.forget(deleted);
-        let memory = &self.trainer.state().memory;
+        let state = self.trainer.state();
         for &node in deleted.iter().chain(&affected) {
-            match (memory.row(node), memory.updated(node)) {
-                (Some(row), time) if time != NodeMemory::NEVER => states.publish(node, row, time),
-                _ => states.forget(node),
+            match state.written_row(node) {
+                Some((row, updated)) => states.publish(node, &row, updated),
+                None => states.forget(node),
             }
         }
         deleted.iter().for_each(|&node| states.touched.forget(node));

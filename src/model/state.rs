@@ -159,6 +159,19 @@ impl ModelState {
         self.mailbox.pending(node).map(|message| message.time).max(updated)
     }
 
+    /// What readers get of `node` if no message waits for it: the memory that was written, and behind it the row that is
+    /// made of its walks; and when its memory was updated. `None` if that never was.
+    #[must_use]
+    pub fn written_row(&self, node: NodeId) -> Option<(Vec<f32>, EventTime)> {
+        let (memory, updated) = (self.memory.row(node)?, self.memory.updated(node));
+        let mut row = memory.to_vec();
+        if let Some(walks) = &self.walks {
+            row.resize(memory.len() + walks.row_dim(), 0.0);
+            walks.write_row(node, &mut row[memory.len()..]);
+        }
+        (updated != NodeMemory::NEVER).then_some((row, updated))
+    }
+
     /// Bytes held.
     #[must_use]
     pub fn bytes(&self) -> usize {

@@ -140,6 +140,12 @@ impl WalkState {
         self.projection.origin()
     }
 
+    /// Values of the row that readers have of a node.
+    #[must_use]
+    pub fn row_dim(&self) -> usize {
+        published::row_dim(self.projection.steps(), self.projection.dimension())
+    }
+
     /// Writes the row that readers have of `node` into `out`, which has as many values as the model's needs state.
     pub fn write_row(&self, node: NodeId, out: &mut [f32]) {
         published::write_row(self, node, out);
