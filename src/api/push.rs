@@ -18,8 +18,12 @@ use super::transfer::Client;
 use crate::event::BodyFormat;
 
 /// Content types that the route reads.
-const MEDIA_TYPES: &str = "application/json (one event or an array), application/x-ndjson (one event a line), or with \
-    a mapping application/cloudevents+json and application/cloudevents-batch+json";
+const MEDIA_TYPES: &str =
+    "application/json (one event or an array) or application/x-ndjson (one event a line)";
+
+/// The same where a mapping reads messages.
+const MAPPED_MEDIA_TYPES: &str = "application/json (one message or an array), application/x-ndjson (one message a \
+    line), application/cloudevents+json or application/cloudevents-batch+json (an array)";
 
 /// Longest idempotency key of a request, in bytes.
 const REQUEST_KEY_MAX: usize = 255;
@@ -31,6 +35,20 @@ const REJECTED_BYTES: usize = 120;
 fn events_at_most(body: &[u8], limit: usize) -> usize {
     let ends = body.iter().filter(|byte| matches!(byte, b',' | b'\n')).count();
     limit.min(ends + 1)
+}
+
+/// How a body of a content type is read.
+fn body_format(media_type: Option<&str>, is_mapped: bool) -> Result<BodyFormat, ApiError> {
+    match media_type {
+        Some("application/json") => Ok(BodyFormat::Json),
+        Some("application/cloudevents+json" | "application/cloudevents-batch+json") if is_mapped => {
+            Ok(BodyFormat::Json)
+        }
+        Some("application/x-ndjson" | "application/jsonl") => Ok(BodyFormat::JsonLines),
+        _ => {
+            Err(ApiError::ContentType { expected: if is_mapped { MAPPED_MEDIA_TYPES } else { MEDIA_TYPES } })
+        }
+    }
 }
 
 /// The idempotency key of a request, if it has one. That of a client with an API key is its own: the name of the API
@@ -87,13 +105,7 @@ pub(super) async fn events(
     request: Request,
 ) -> Result<Response, ApiError> {
     let intake = app.state.intake.clone().ok_or(ApiError::PushDisabled)?;
-    let format = match media_type(request.headers()).as_deref() {
-        Some("application/json" | "application/cloudevents+json" | "application/cloudevents-batch+json") => {
-            BodyFormat::Json
-        }
-        Some("application/x-ndjson" | "application/jsonl") => BodyFormat::JsonLines,
-        _ => return Err(ApiError::ContentType { expected: MEDIA_TYPES }),
-    };
+    let format = body_format(media_type(request.headers()).as_deref(), intake.is_mapped())?;
     let key = request_key(request.headers(), &client)?;
     let RawBody(body) = RawBody::from_request(request, &app).await?;
     let limits = app.state.limits;
@@ -142,6 +154,16 @@ mod tests {
         assert_eq!(shop, key(Client::Key("shop".into())));
         let at = |address: &str| key(Client::at(address.parse().unwrap()));
         assert_eq!(at("10.0.0.1"), at("10.0.0.2"), "a client may have moved");
+    }
+
+    #[test]
+    fn cloud_events_are_read_by_a_mapping_alone() {
+        let cloud = Some("application/cloudevents+json");
+        assert_eq!(body_format(cloud, true).unwrap(), BodyFormat::Json);
+        let refused = body_format(cloud, false);
+        assert!(matches!(refused, Err(ApiError::ContentType { expected: MEDIA_TYPES })), "{refused:?}");
+        assert_eq!(body_format(Some("application/json"), false).unwrap(), BodyFormat::Json);
+        assert!(body_format(None, true).is_err());
     }
 
     #[test]

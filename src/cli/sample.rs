@@ -89,14 +89,14 @@ fn show(place: &str, read: Result<Decoded, Rejection>, outcome: &mut Outcome) ->
     match read {
         Err(rejection) => {
             outcome.refused += 1;
-            output::print(&format!("no    {place}: {rejection}"))
+            output::print(&format!("no    {place}: {}", printable(&rejection.to_string())))
         }
         Ok(Decoded::Ignored) => output::print(&format!("skip  {place}: ignored by the settings")),
         Ok(decoded) => {
             let events: Vec<Event> = decoded.into_events().map(|incoming| incoming.event).collect();
             outcome.events += events.len();
             for event in events.iter().take(SHOWN_MAX) {
-                output::print(&format!("event {place}: {}", describe(event)))?;
+                output::print(&format!("event {place}: {}", printable(&describe(event))))?;
             }
             match events.len().checked_sub(SHOWN_MAX) {
                 Some(more @ 1..) => output::print(&format!("      {place}: and {more} more events")),
@@ -123,6 +123,19 @@ fn describe(event: &Event) -> String {
         Event::DeleteEdge { src, dst, until: None } => format!("delete {src} -> {dst}"),
         Event::DeleteNode { key } => format!("delete node {key}"),
     }
+}
+
+/// A text of outside without characters that steer a terminal.
+fn printable(text: &str) -> String {
+    let mut printable = String::with_capacity(text.len());
+    for character in text.chars() {
+        if character.is_control() {
+            printable.extend(character.escape_default());
+        } else {
+            printable.push(character);
+        }
+    }
+    printable
 }
 
 fn row(features: &[f32]) -> String {
@@ -184,4 +197,15 @@ fn settings(source: &str, options: &MappingOptions) -> String {
         let _ = writeln!(text, "ts_unit = \"{}\"", unit(found));
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_outside_steer_no_terminal() {
+        let event = Event::DeleteNode { key: "a\u{1b}[2J\n\u{9b}é".into() };
+        assert_eq!(printable(&describe(&event)), "delete node a\\u{1b}[2J\\n\\u{9b}é");
+    }
 }

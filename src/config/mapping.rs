@@ -209,6 +209,14 @@ impl Config {
                 faults.push(ConfigError::Mapping { key: key.to_owned(), detail });
             }
         }
+        let kafka = &self.ingest.kafka;
+        if !kafka.mapping.is_empty() && kafka.tombstones == super::Tombstones::DeleteNode {
+            let detail = "delete_node deletes the node that the key alone names, and ingest.kafka.mapping names \
+                          nodes in its own way; set it to ignore or dead_letter, and let deletes of the mapping \
+                          decide what deletes"
+                .to_owned();
+            faults.push(ConfigError::Mapping { key: "ingest.kafka.tombstones".to_owned(), detail });
+        }
         faults
     }
 
@@ -301,6 +309,8 @@ mod tests {
             let said = fault(&format!("{begin}{text}"));
             assert!(said.contains(expected), "{text}: {said}");
         }
+        let said = fault(&format!("{begin}tombstones = \"delete_node\"\n[ingest.mappings.orders]\n"));
+        assert!(said.contains("ingest.kafka.tombstones: delete_node deletes"), "{said}");
         let said = fault("[ingest.mappings.a]\nts_format = \"rfc3339\"\n");
         assert!(said.contains("ingest.mappings.a.ts_format: needs the unit"), "{said}");
     }

@@ -26,7 +26,12 @@ pub fn decode_options(config: &Config) -> DecodeOptions {
         config::Tombstones::DeadLetter => Tombstones::DeadLetter,
     };
     let dimension = stream.edge_feature_dimension.max(stream.node_feature_dimension);
-    DecodeOptions { tombstones, ..DecodeOptions::for_rows_of(dimension) }
+    DecodeOptions {
+        tombstones,
+        edge_features: Some(stream.edge_feature_dimension),
+        node_features: Some(stream.node_feature_dimension),
+        ..DecodeOptions::for_rows_of(dimension)
+    }
 }
 
 pub(super) fn dead_letter_target(config: &Config) -> DeadLetterTarget {

@@ -74,6 +74,8 @@ enum Running {
 #[derive(Default)]
 struct Gate {
     intake: OnceLock<Arc<PushIntake>>,
+    /// As the settings say, also before there is an intake.
+    is_mapped: bool,
     closed: AtomicBool,
 }
 
@@ -90,6 +92,10 @@ impl Intake for Gate {
             None => Err(IntakeError::Refused(SubmitError::Restoring)),
         }
     }
+
+    fn is_mapped(&self) -> bool {
+        self.is_mapped
+    }
 }
 
 impl Sources {
@@ -104,7 +110,8 @@ impl Sources {
         generated: Option<GeneratedOptions>,
         catalog: Arc<Mutex<Catalog>>,
     ) -> Result<Self> {
-        let gate = config.ingest.http.enabled.then(|| Arc::new(Gate::default()));
+        let is_mapped = !config.ingest.http.mapping.is_empty();
+        let gate = config.ingest.http.enabled.then(|| Arc::new(Gate { is_mapped, ..Gate::default() }));
         let rows = catalog.lock().paused_sources()?;
         let holds = Arc::new(Holds::default());
         for PausedSource { source, by, .. } in &rows {

@@ -100,6 +100,11 @@ pub trait Intake: Send + Sync {
         format: BodyFormat,
         key: Option<&str>,
     ) -> Result<IntakeResponse, IntakeError>;
+
+    /// Whether a mapping says how messages are read; without one they are plain events.
+    fn is_mapped(&self) -> bool {
+        false
+    }
 }
 
 /// What became of a pushed body.

@@ -313,7 +313,8 @@ impl AdmitCursor {
     }
 }
 
-fn check_dimension(what: &str, found: usize, expected: usize) -> Result<(), Rejection> {
+/// Whether a feature row is as long as the stream's are.
+pub(super) fn check_dimension(what: &str, found: usize, expected: usize) -> Result<(), Rejection> {
     if found == 0 || found == expected {
         return Ok(());
     }

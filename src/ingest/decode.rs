@@ -51,6 +51,10 @@ pub struct DecodeOptions {
     pub max_event_bytes: usize,
     /// Longest feature row.
     pub max_features: usize,
+    /// Length of the stream's feature rows of edges, where it is known.
+    pub edge_features: Option<usize>,
+    /// The same of nodes.
+    pub node_features: Option<usize>,
     /// What a message without a value does.
     pub tombstones: Tombstones,
 }
@@ -70,7 +74,13 @@ impl DecodeOptions {
 
 impl Default for DecodeOptions {
     fn default() -> Self {
-        Self { max_event_bytes: 1 << 20, max_features: 4096, tombstones: Tombstones::default() }
+        Self {
+            max_event_bytes: 1 << 20,
+            max_features: 4096,
+            edge_features: None,
+            node_features: None,
+            tombstones: Tombstones::default(),
+        }
     }
 }
 

@@ -177,6 +177,10 @@ impl Intake for PushIntake {
             }
         }
     }
+
+    fn is_mapped(&self) -> bool {
+        self.reader.mapping().is_some()
+    }
 }
 
 impl PushIntake {
@@ -214,7 +218,7 @@ impl PushIntake {
             self.stats.count_stored(&receipt);
             receipt
         };
-        self.stats.count_received(received);
+        self.stats.count_received(received as u64);
         self.keep(&refused);
         Ok(Some(IntakeResponse { receipt, rejected: refused.rejected }))
     }
@@ -237,22 +241,23 @@ impl PushIntake {
         for (index, &raw) in messages.iter().enumerate() {
             let known = unstorable.get(&index).map(|detail| Rejection::new(Reason::Unstorable, &**detail));
             let read = known.map_or_else(|| self.reader.read(&Message::of_value(raw)), Err);
+            // Each event counts, whatever becomes of it, and a message without events is one.
+            gathered.received += if let Ok(Decoded::Many(events)) = &read { events.len() } else { 1 };
+            if gathered.received > self.options.max_events {
+                return None;
+            }
             let mut letter = None;
             match read {
                 Ok(Decoded::Ignored) => gathered.refused.ignored += 1,
                 Ok(events) => {
+                    let content = key.as_ref().map_or(0, |_| RequestKey::content(raw));
                     for mut incoming in events.into_events() {
-                        gathered.received += 1;
-                        let of_request = key.as_mut().map(|key| key.of_event(raw));
+                        let of_request = key.as_mut().map(|key| key.of_event(content));
                         incoming.idempotency = incoming.idempotency.or(of_request);
                         letter = letter.or(gathered.judge(incoming, index, cursor));
-                        if gathered.batch.events.len() > self.options.max_events {
-                            return None;
-                        }
                     }
                 }
                 Err(rejection) => {
-                    gathered.received += 1;
                     gathered.refused.report(index, &rejection);
                     letter = Some(rejection);
                 }
@@ -269,7 +274,7 @@ struct Gathered {
     /// The message of each event, by its place in the body.
     places: Vec<usize>,
     refused: Refused,
-    received: u64,
+    received: usize,
 }
 
 impl Gathered {
@@ -311,6 +316,7 @@ mod tests {
 
     use super::*;
     use crate::ingest::admit::AdmitOptions;
+    use crate::ingest::mapping::MappingOptions;
     use crate::ingest::tests::fake_log::FakeLog;
 
     const BODY: &[u8] = br#"[{"src":1,"dst":2,"ts":0},{"src":1},{"src":1,"dst":3,"ts":1}]"#;
@@ -359,6 +365,34 @@ mod tests {
         assert_eq!(first[..2], send(&format!("oops\n{event}\n{event}"), Some("a"))[..]);
         assert_ne!(first[0], send(event, Some("b"))[0]);
         assert_eq!(send(event, None), [None]);
+    }
+
+    #[test]
+    fn every_event_of_a_mapped_message_counts_whatever_becomes_of_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let rules = AdmitOptions { future_limit: Some(10), ..AdmitOptions::default() };
+        let (log, wiring) = FakeLog::start(folder.path(), rules);
+        let mapping = MappingOptions {
+            each: "/at".into(),
+            src: "/id".into(),
+            dst: "const:b".into(),
+            ts: "item:".into(),
+            ..MappingOptions::default()
+        };
+        let options = PushOptions { max_events: 4, ..PushOptions::default() };
+        let push =
+            PushIntake::new(options, wiring).with_mapping(Some(Mapping::compile(&mapping).unwrap().into()));
+        let send = |body: &str| push.submit(body.as_bytes(), BodyFormat::JsonLines, Some("key"));
+        let too_many = Err(IntakeError::TooMany { found_at_least: 5, limit: 4 });
+        assert_eq!(send("{\"id\":1,\"at\":[0,1]}\n{\"id\":2,\"at\":[999,999,999]}"), too_many);
+        assert_eq!((log.count(), push.stats().snapshot().received), (0, 0));
+        let response =
+            send("{\"id\":1,\"at\":[0]}\n{\"id\":2,\"at\":[1,999]}\n{\"id\":3,\"at\":[]}").unwrap();
+        assert_eq!((response.receipt.accepted, response.rejected.len()), (2, 1));
+        let snapshot = push.stats().snapshot();
+        assert_eq!((snapshot.received, snapshot.ignored), (4, 1));
+        let keys: Vec<_> = log.batches.lock()[0].events.iter().map(|event| event.idempotency).collect();
+        assert!(keys[0].is_some() && keys[0] != keys[1], "{keys:?}");
     }
 
     #[test]

@@ -129,7 +129,7 @@ impl Replay {
             reader,
             row: 0,
             started: Instant::now(),
-            paced_from: start,
+            paced: 0,
             origin_unix_ms,
         };
         let spawned = std::thread::Builder::new().name("replay".into()).spawn(move || {

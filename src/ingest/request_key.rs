@@ -19,9 +19,13 @@ impl RequestKey {
         Self { key: xxh3_128(key.as_bytes()), seen: HashMap::new() }
     }
 
-    /// The hash of the next event's key; never 0, which stands for "none".
-    pub(super) fn of_event(&mut self, raw: &[u8]) -> u128 {
-        let content = xxh3_128(raw);
+    /// The content of a message, from which the keys of its events come.
+    pub(super) fn content(raw: &[u8]) -> u128 {
+        xxh3_128(raw)
+    }
+
+    /// The hash of the key of the next event with this content; never 0, which stands for "none".
+    pub(super) fn of_event(&mut self, content: u128) -> u128 {
         let before = self.seen.entry(content).or_insert(0);
         let mut parts = [0; 36];
         parts[..16].copy_from_slice(&self.key.to_le_bytes());
@@ -40,7 +44,7 @@ mod tests {
     fn an_event_of_a_request_keeps_its_key_and_equal_ones_differ() {
         let keys = |key: &str, events: &[&str]| -> Vec<u128> {
             let mut request = RequestKey::new(key);
-            events.iter().map(|raw| request.of_event(raw.as_bytes())).collect()
+            events.iter().map(|raw| request.of_event(RequestKey::content(raw.as_bytes()))).collect()
         };
         let first = keys("a", &["x", "y", "x", "x"]);
         assert_eq!(first, keys("a", &["x", "y", "x", "x"]));

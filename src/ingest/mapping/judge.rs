@@ -7,6 +7,7 @@ use super::extract::{Found, Seen, Walk};
 use super::reading::Reading;
 use super::{Decoded, Deletes, Envelope, Field, Mapping, Message};
 use crate::event::{EdgeEvent, Event, EventTime, Incoming};
+use crate::ingest::admit::check_dimension;
 use crate::ingest::decode::{Decoder, edge_type, id, idempotency_hash, label};
 use crate::ingest::rejection::{Reason, Rejection};
 use crate::ingest::wire::{Scalar, short};
@@ -42,12 +43,21 @@ pub(super) fn events<'m, 'a: 'm>(
     };
     let width = mapping.plans.item.len();
     let mut events = Vec::with_capacity(count);
+    // No message has more numbers than bytes, unless one row is copied into many elements.
+    let (mut numbers, numbers_max) = (0, decoder.options().max_event_bytes);
     for (number, item) in found.items.chunks_exact(width).enumerate() {
         reading.item = Some((number, item));
         let event = reading.event(change).map_err(|rejection| Rejection {
             detail: format!("element {number} of {}: {}", reading.path(&each.source), rejection.detail),
             ..rejection
         })?;
+        numbers += event.as_ref().map_or(0, |incoming| row_length(&incoming.event));
+        if numbers > numbers_max {
+            let detail = format!(
+                "the feature rows of the elements have more than {numbers_max} numbers together; send several messages"
+            );
+            return Err(Rejection::new(Reason::TooLarge, detail));
+        }
         events.extend(event);
     }
     Ok(if events.is_empty() { Decoded::Ignored } else { Decoded::Many(events) })
@@ -109,7 +119,7 @@ impl Reading<'_, '_> {
             Action::Node => Event::Node {
                 key: id(&self.mapping.src.label, &self.required(&self.mapping.src)?)?,
                 time: self.required_time()?,
-                features: self.features()?,
+                features: self.features("node", self.decoder.options().node_features)?,
             },
             Action::Delete => match self.deletion()? {
                 Some(event) => event,
@@ -153,7 +163,7 @@ impl Reading<'_, '_> {
             dst: id(&dst.label, &self.required(dst)?)?,
             time: self.required_time()?,
             edge_type: self.optional(mapping.edge_type.as_ref(), edge_type)?,
-            features: self.features()?,
+            features: self.features("edge", self.decoder.options().edge_features)?,
             label: self
                 .optional(mapping.event_label.as_ref(), |name, value| label(name, &as_number(value)))?,
         })
@@ -176,7 +186,8 @@ impl Reading<'_, '_> {
             (Deletes::DeleteEdges, Some(dst)) => Ok(Some(Event::DeleteEdge {
                 src: src()?,
                 dst: id(&dst.label, &self.required(dst)?)?,
-                until: self.time()?,
+                // Without its time, edges that came later would go as well.
+                until: Some(self.required_time()?),
             })),
         }
     }
@@ -222,15 +233,21 @@ impl Reading<'_, '_> {
         read(&field.label, &self.value(field)?)
     }
 
+    /// The value of a field of nodes: of a template with an empty text in it, many nodes would be one.
     fn required<'s>(&'s self, field: &'s Field) -> Result<Scalar<'s>, Rejection> {
-        match self.value(field)? {
+        let value = self.value(field)?;
+        if self.blank_piece(field).is_some() {
+            return Err(Rejection::new(Reason::MissingField, self.no_value(field, "")));
+        }
+        match value {
             Scalar::Absent => Err(Rejection::new(Reason::MissingField, self.no_value(field, ""))),
             value => Ok(value),
         }
     }
 
-    /// A row of numbers; none if no feature is there.
-    fn features(&self) -> Result<Vec<f32>, Rejection> {
+    /// A row of numbers; none if no feature is there. One of another length than the stream's is refused with its
+    /// message: each element would have a copy.
+    fn features(&self, what: &str, dimension: Option<usize>) -> Result<Vec<f32>, Rejection> {
         let (mut row, mut missing) = (Vec::with_capacity(self.mapping.features.len()), None);
         for field in &self.mapping.features {
             match self.seen(&field.source) {
@@ -253,8 +270,22 @@ impl Reading<'_, '_> {
                 Reason::TooLarge,
                 format!("features has {} numbers, the limit is {limit}", row.len()),
             )),
-            _ => Ok(row),
+            _ => {
+                if let Some(dimension) = dimension {
+                    check_dimension(what, row.len(), dimension)?;
+                }
+                Ok(row)
+            }
         }
+    }
+}
+
+/// How many numbers the feature rows of an event have.
+fn row_length(event: &Event) -> usize {
+    match event {
+        Event::Edge(edge) => edge.features.len(),
+        Event::Node { features, .. } => features.len(),
+        Event::DeleteEdge { .. } | Event::DeleteNode { .. } => 0,
     }
 }
 

@@ -32,8 +32,8 @@
 //! what was found there.
 //!
 //! **A message is taken whole or not at all.** One element that is no event makes the message a rejection, so that it
-//! can be sent again when it, or the mapping, was mended. What the stream's rules refuse (`admit`) is refused event by
-//! event.
+//! can be sent again when it, or the mapping, was mended. What the stream's other rules refuse (`admit`) is refused
+//! event by event; a feature row of another length belongs to the message.
 //!
 //! Knows nothing of Kafka, HTTP or files: these hand in a [`Message`].
 

@@ -98,10 +98,7 @@ impl<'m> Reading<'m, '_> {
     /// That a field has no value, why, and what to do.
     pub fn no_value(&self, field: &Field, remedy: &str) -> String {
         let missing = match &field.source {
-            Source::Template(pieces) => pieces.iter().find_map(|piece| match piece {
-                Piece::Of(source) if matches!(self.scalar(source), Ok(Scalar::Absent)) => Some(source),
-                _ => None,
-            }),
+            Source::Template(_) => self.blank_piece(field),
             source => Some(source),
         };
         let why = missing.and_then(|source| self.why(source)).unwrap_or_default();
@@ -109,8 +106,24 @@ impl<'m> Reading<'m, '_> {
         format!("{} is missing{why}{remedy}", field.label)
     }
 
+    /// The first place in a template where nothing is, or an empty text.
+    pub fn blank_piece<'s>(&self, field: &'s Field) -> Option<&'s Source> {
+        let Source::Template(pieces) = &field.source else { return None };
+        pieces.iter().find_map(|piece| match piece {
+            Piece::Of(source) => match self.scalar(source) {
+                Ok(Scalar::Absent) => Some(source),
+                Ok(Scalar::Text(text)) if text.is_empty() => Some(source),
+                _ => None,
+            },
+            Piece::Text(_) => None,
+        })
+    }
+
     /// What stands nearest to a place that is not there.
     fn why(&self, source: &Source) -> Option<String> {
+        if matches!(self.scalar(source), Ok(Scalar::Text(text)) if text.is_empty()) {
+            return Some(format!(": {} is empty", self.path(source)));
+        }
         let (plan, node) = self.node(source)?;
         let places = self.places(source)?;
         let mut at = node;

@@ -450,3 +450,59 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_deletion_of_edges_has_a_time() {
+    let deleting = MappingOptions { op: "/op".into(), deletes: Deletes::DeleteEdges, ..options() };
+    for text in [r#"{"op":"d","src":1,"dst":2}"#, r#"{"op":"d","src":1,"dst":2,"ts":null}"#] {
+        let refused = read(&deleting, text).unwrap_err();
+        assert_eq!(refused.reason, Reason::MissingField, "{text}: {refused}");
+        assert!(refused.detail.contains("ts (/ts) is missing"), "{text}: {refused}");
+    }
+}
+
+#[test]
+fn an_empty_text_in_a_template_is_no_name_of_a_node() {
+    let refused = |value: &str| read(&nested(), value).unwrap_err().to_string();
+    assert_eq!(
+        refused(r#"{"user":{"id":""},"shop":[{"id":"a"}],"at":5}"#),
+        "missing_field: src (user:{/user/id}) is missing: /user/id is empty"
+    );
+    assert_eq!(
+        refused(r#"{"user":{"id":7},"shop":[{"id":""}],"at":5}"#),
+        "missing_field: dst (shop:{/shop/0/id}) is missing: /shop/0/id is empty"
+    );
+    let keyed = MappingOptions { src: "{header:a}:{/src}".into(), ..options() };
+    let header = |_: &str| Some(&b""[..]);
+    let message = Message { key: None, value: br#"{"src":1,"dst":2,"ts":0}"#, header: &header };
+    let refused = reader(&keyed).read(&message).unwrap_err();
+    assert!(refused.detail.ends_with("header:a is empty"), "{refused}");
+}
+
+#[test]
+fn a_row_of_the_message_is_checked_before_each_element_has_a_copy() {
+    let each = MappingOptions {
+        each: "/items".into(),
+        dst: "item:".into(),
+        features: vec!["/row".into()],
+        ..options()
+    };
+    let message = |elements: usize, numbers: usize| {
+        let (items, row) = (vec![1; elements], vec![0; numbers]);
+        format!("{{\"src\":1,\"ts\":0,\"items\":{items:?},\"row\":{row:?}}}")
+    };
+    let with = |edge_features, text: &str| {
+        let bounds = DecodeOptions { edge_features, ..DecodeOptions::default() };
+        let reader = MessageReader::new(bounds, Some(Mapping::compile(&each).unwrap().into()));
+        reader
+            .read(&Message::of_value(text.as_bytes()))
+            .map(|decoded| decoded.into_events().count())
+            .map_err(|refused| refused.reason)
+    };
+    assert_eq!(with(Some(3), &message(4, 3)), Ok(4));
+    assert_eq!(with(Some(3), &message(4, 0)), Ok(4), "a row may be missing");
+    assert_eq!(with(Some(3), &message(4, 4)), Err(Reason::FeatureDimension));
+    assert_eq!(with(Some(0), &message(4, 1)), Err(Reason::FeatureDimension));
+    assert_eq!(with(Some(4096), &message(256, 4096)), Ok(256));
+    assert_eq!(with(Some(4096), &message(257, 4096)), Err(Reason::TooLarge));
+}

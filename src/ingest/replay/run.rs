@@ -35,7 +35,8 @@ pub(super) struct Run {
     pub row: i64,
     pub outcomes: (Sender<Outcome<()>>, Receiver<Outcome<()>>),
     pub started: Instant,
-    pub paced_from: i64,
+    /// How many events were read since then, each bad or ignored row one.
+    pub paced: i64,
     /// When the file was written last: its events are no younger.
     pub origin_unix_ms: i64,
 }
@@ -87,7 +88,7 @@ impl Run {
             }
             std::thread::sleep(POLL_INTERVAL);
         }
-        (self.started, self.paced_from) = (Instant::now(), self.row);
+        (self.started, self.paced) = (Instant::now(), 0);
         Ok(())
     }
 
@@ -123,7 +124,8 @@ impl Run {
         let mut batch = Batch::default();
         batch.events.origin_unix_ms = self.origin_unix_ms;
         // A row may be many events, and a batch has a bound of its own.
-        while self.row - from < limit && batch.events.events.len() < self.options.batch_events.max(1) {
+        let until = self.paced + limit;
+        while self.paced < until && batch.events.events.len() < self.options.batch_events.max(1) {
             let row = self.row;
             let Some(read) = self.next_row()? else { break };
             self.take(read, row, &mut batch);
@@ -141,17 +143,22 @@ impl Run {
         Ok(Some(batch))
     }
 
+    fn count_received(&mut self) {
+        self.stats.count_received(1);
+        self.paced += 1;
+    }
+
     /// Adds the events of a row to a batch. Of a row whose events are refused there is one dead letter.
     fn take(&mut self, read: Row, row: i64, batch: &mut Batch) {
         let mut refused = None;
         match read {
             Ok(Decoded::Ignored) => {
-                self.stats.count_received(1);
+                self.count_received();
                 self.stats.count_ignored();
             }
             Ok(events) => {
                 for incoming in events.into_events() {
-                    self.stats.count_received(1);
+                    self.count_received();
                     match self.cursor.judge(&incoming.event) {
                         verdict @ (Verdict::Accept | Verdict::AcceptLate) => {
                             if verdict == Verdict::AcceptLate {
@@ -168,7 +175,7 @@ impl Run {
                 }
             }
             Err(rejection) => {
-                self.stats.count_received(1);
+                self.count_received();
                 self.stats.count_rejected(rejection.reason);
                 refused = Some(rejection);
             }
@@ -176,14 +183,14 @@ impl Run {
         batch.letters.extend(refused.map(|rejection| self.letter(row, self.reader.row_text(), rejection)));
     }
 
-    /// Waits until the next rows are due; returns how many of them make the next batch.
+    /// Waits until the next events are due; returns how many of them make the next batch.
     #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation)]
     fn wait_for_pace(&self) -> Result<i64, End> {
         let most = i64::try_from(self.options.batch_events.max(1)).unwrap_or(i64::MAX);
         let Some(rate) = self.options.events_per_second.filter(|r| *r > 0.0) else { return Ok(most) };
         loop {
             let due = (self.started.elapsed().as_secs_f64() * rate) as i64;
-            let ahead = self.paced_from + due - self.row;
+            let ahead = due - self.paced;
             if ahead >= 1 {
                 return Ok(ahead.min(most));
             }
@@ -271,7 +278,7 @@ impl Run {
         }
     }
 
-    /// Makes dead letters of events that the log can never store.
+    /// Makes dead letters of rows that the log can never store.
     fn keep(&self, removed: Vec<Removed>) -> Result<(), End> {
         let letter = |Removed { row, text, detail }| {
             self.stats.count_rejected(Reason::Unstorable);

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering::SeqCst;
 
 use super::*;
 use crate::ingest::admit::{AdmitOptions, LatePolicy};
+use crate::ingest::mapping::{Mapping, MappingOptions};
 use crate::ingest::tests::fake_log::FakeLog;
 
 const LONG: Duration = Duration::from_secs(20);
@@ -208,4 +209,59 @@ fn rows_that_the_log_can_never_store_are_dead_letters_and_end_no_replay() {
     assert!(replay.wait(LONG));
     assert_eq!((replay.state(), log.count(), replay.next_row()), (ReplayState::Done, 9, 13));
     assert_eq!(replay.stats().snapshot().dead_letters, 1);
+}
+
+/// Rows that are events for each time in their list.
+fn mapped(path: &Path, rows: &[&[i64]]) -> ReplayOptions {
+    let lines: String =
+        rows.iter().enumerate().map(|(row, times)| format!("{{\"id\":{row},\"at\":{times:?}}}\n")).collect();
+    std::fs::write(path, lines).unwrap();
+    let mapping = MappingOptions {
+        each: "/at".into(),
+        src: "/id".into(),
+        dst: "const:b".into(),
+        ts: "item:".into(),
+        ..MappingOptions::default()
+    };
+    let mut options = ReplayOptions::new(path);
+    options.mapping = Some(Mapping::compile(&mapping).unwrap().into());
+    options
+}
+
+#[test]
+fn a_row_of_several_events_is_stored_whole_or_not_at_all() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("events.jsonl");
+    let (log, wiring) = FakeLog::start(folder.path(), AdmitOptions::default());
+    *log.unstorable_time.lock() = Some(77);
+    log.events_max.store(4, SeqCst);
+    // One event of a row is unstorable; a row alone is too large; another one is neither.
+    let options = mapped(&path, &[&[1, 2], &[3, 77, 77, 4], &[5], &[6; 5], &[7, 8]]);
+    let replay = Replay::start(options, wiring).unwrap();
+    assert!(replay.wait(LONG));
+    assert_eq!((replay.state(), replay.next_row()), (ReplayState::Done, 5));
+    assert_eq!(offsets(&log), [0, 0, 2, 4, 4]);
+    let letters = std::fs::read_to_string(folder.path().join("dead.jsonl")).unwrap();
+    let letters: Vec<&str> = letters.lines().collect();
+    assert_eq!(letters.len(), 2, "{letters:?}");
+    for (letter, text) in letters.iter().zip(["[3, 77, 77, 4]}", "[6, 6, 6, 6, 6]}"]) {
+        assert!(letter.contains("unstorable") && letter.contains(text), "{letter}");
+    }
+    let snapshot = replay.stats().snapshot();
+    assert_eq!((snapshot.received, snapshot.stored, snapshot.dead_letters), (14, 5, 2));
+}
+
+#[test]
+fn events_are_paced_however_many_a_row_has() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("events.jsonl");
+    let (_log, wiring) = FakeLog::start(folder.path(), AdmitOptions::default());
+    let mut options = mapped(&path, &[[1; 50].as_slice(); 20]);
+    options.events_per_second = Some(1_000.0);
+    let started = Instant::now();
+    let replay = Replay::start(options, wiring).unwrap();
+    assert!(replay.wait(LONG));
+    // The last row was due when the 950 events before it were read.
+    assert!(started.elapsed() >= Duration::from_millis(950), "{:?}", started.elapsed());
+    assert_eq!(replay.stats().snapshot().received, 1_000);
 }
