@@ -159,8 +159,8 @@ impl ModelState {
         self.mailbox.pending(node).map(|message| message.time).max(updated)
     }
 
-    /// What readers get of `node` if no message waits for it: the memory that was written, and behind it the row that is
-    /// made of its walks; and when its memory was updated. `None` if that never was.
+    /// What readers get of `node` if no message waits for it: the memory that was written, and behind it the row that
+    /// is made of its walks; and when its memory was updated. `None` if that never was.
     #[must_use]
     pub fn written_row(&self, node: NodeId) -> Option<(Vec<f32>, EventTime)> {
         let (memory, updated) = (self.memory.row(node)?, self.memory.updated(node));

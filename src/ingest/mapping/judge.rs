@@ -209,6 +209,10 @@ impl Reading<'_, '_> {
     fn idempotency(&self) -> Result<Option<u128>, Rejection> {
         let Some(field) = &self.mapping.idempotency_key else { return Ok(None) };
         let value = self.value(field)?;
+        // With an empty text in its place, many events would have the same key.
+        if self.blank_piece(field).is_some() {
+            return Ok(None);
+        }
         let Some((number, _)) = self.item.filter(|_| !field.source.reads_item()) else {
             return idempotency_hash(&field.label, &value);
         };
