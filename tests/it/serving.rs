@@ -316,7 +316,7 @@ fn a_model_of_another_shape_is_refused() {
     let mut engine = engine(&stream);
     engine.states = Arc::new(NodeStates::new(7));
     let refused = engine.publish(trainer().weights().unwrap());
-    assert_eq!(refused, Err(QueryError::Mismatch { what: "memory", expected: 12, found: 7 }));
+    assert_eq!(refused, Err(QueryError::Mismatch { what: "node state", expected: 12, found: 7 }));
     assert!(engine.model().is_none());
 }
 
