@@ -53,7 +53,7 @@ check() {
     cd "$PACKAGE"
     ruff format --no-cache --check --quiet . || die "not formatted: run ruff format in clients/python"
     ruff check --no-cache --quiet .
-    mypy --cache-dir "$HOME_FOLDER/mypy"
+    python -m mypy --cache-dir "$HOME_FOLDER/mypy"
     PYTHONPATH="$PACKAGE/src" python -m pytest "$@"
 }
 
