@@ -20,8 +20,7 @@ use crate::config::AggregatorKind;
 use crate::device::DeviceSpec;
 use crate::model::walk::{Decay, WalkOptions};
 use crate::model::{EdgeTypes, ModelOptions};
-use crate::train::GRADIENT_DELAY_BATCHES;
-use crate::train::MET_SHARE_OF_WALKS;
+use crate::train::{GRADIENT_DELAY_BATCHES, MET_SHARE_OF_WALKS};
 use progress::ProgressBars;
 use report::Report;
 pub use values::{BankName, ModelName, NegativesFlag, ProtocolName, SightName, name_of};
@@ -161,9 +160,7 @@ impl EvalArgs {
         }
         Some(self.dropout.map_or(options, |dropout| options.with_dropout(dropout as f32)))
     }
-}
 
-impl EvalArgs {
     /// Share of negatives that the source met before.
     fn met_share(&self) -> f64 {
         self.met_negatives.unwrap_or(if self.walks { MET_SHARE_OF_WALKS } else { 0.0 })

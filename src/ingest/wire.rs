@@ -42,6 +42,17 @@ pub(super) enum Scalar<'a> {
 }
 
 impl Scalar<'_> {
+    /// It as a feature; NaN if it is no number.
+    #[allow(clippy::cast_possible_truncation, clippy::cast_precision_loss)]
+    pub fn feature(&self) -> f32 {
+        match *self {
+            Self::Int(number) => number as f32,
+            Self::Large(number) => number as f32,
+            Self::Real(number) => number as f32,
+            _ => f32::NAN,
+        }
+    }
+
     /// The same without its own text.
     pub fn borrowed(&self) -> Scalar<'_> {
         match self {
@@ -131,17 +142,11 @@ impl<'de> Visitor<'de> for RowVisitor {
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("an array of numbers")
     }
-    #[allow(clippy::cast_possible_truncation, clippy::cast_precision_loss)]
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Row, A::Error> {
         let mut values = Vec::new();
         let mut bad = None;
         while let Some(value) = seq.next_element::<Scalar<'de>>()? {
-            let number = match value {
-                Scalar::Int(number) => number as f32,
-                Scalar::Large(number) => number as f32,
-                Scalar::Real(number) => number as f32,
-                _ => f32::NAN,
-            };
+            let number = value.feature();
             if !number.is_finite() && bad.is_none() {
                 let detail = format!("features[{}] is {value}; send finite numbers within f32", values.len());
                 bad = Some(detail);

@@ -34,19 +34,19 @@ impl Model {
         self.network.link()?.split(&self.parameters)
     }
 
-    /// What scores pairs by their walks alone, in a model that does.
+    /// What scores pairs by their walks, alone or beside embeddings, in a model that does.
     #[must_use]
-    pub fn walk(&self) -> Option<&WalkNetwork> {
+    pub fn walks(&self) -> Option<&WalkNetwork> {
         match &self.network {
             Network::Walk(network) => Some(network),
-            _ => None,
+            _ => self.beside.as_ref(),
         }
     }
 
-    /// What scores pairs by their walks beside embeddings, in a model that does.
+    /// Whether pairs are scored by both embeddings and walks.
     #[must_use]
-    pub fn walks_beside(&self) -> Option<&WalkNetwork> {
-        self.beside.as_ref()
+    pub fn has_walks_beside(&self) -> bool {
+        self.beside.is_some()
     }
 
     /// Logits `[pairs, 1]` of an event from each of `src` to the one of `dst` beside it at its time, by the walks in
@@ -61,7 +61,7 @@ impl Model {
         logits: Option<Var>,
         (src, dst, times): (&[NodeId], &[NodeId], &[EventTime]),
     ) -> Var {
-        let network = self.walk().or(self.walks_beside()).zip(state.walks.as_ref());
+        let network = self.walks().zip(state.walks.as_ref());
         let by_walks = network.map(|(network, walks)| {
             let mut features = tape.take(src.len(), network.feature_count());
             walks.features(src, dst, times, features.data_mut());

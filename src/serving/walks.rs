@@ -16,7 +16,7 @@ impl QueryEngine {
         at: EventTime,
     ) -> Option<Var> {
         let (model, needs) = (weights.model(), weights.model().needs());
-        let network = model.walk().or(model.walks_beside())?;
+        let network = model.walks()?;
         let (states, origin) = (&self.states, self.states.origin());
         let nodes: Vec<NodeId> = pairs.iter().flat_map(|&(src, dst)| [src, dst]).collect();
         let last: Vec<_> = nodes.iter().map(|&node| states.updated(node)).collect();

@@ -243,16 +243,10 @@ fn each<'a, S: SeqAccess<'a>>(walk: &Walk<'_>, found: &mut Found<'a>, seq: &mut 
     }
 }
 
-#[allow(clippy::cast_possible_truncation, clippy::cast_precision_loss)]
 fn row<'a, S: SeqAccess<'a>>(seq: &mut S) -> Result<Seen<'a>, S::Error> {
     let (mut values, mut bad) = (Vec::new(), None);
     while let Some(value) = seq.next_element::<Scalar<'a>>()? {
-        let number = match value {
-            Scalar::Int(number) => number as f32,
-            Scalar::Large(number) => number as f32,
-            Scalar::Real(number) => number as f32,
-            _ => f32::NAN,
-        };
+        let number = value.feature();
         if !number.is_finite() && bad.is_none() {
             bad = Some(format!("element {} is {value}; send finite numbers within f32", values.len()));
         }

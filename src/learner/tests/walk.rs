@@ -153,8 +153,7 @@ fn wherever_it_is_restarted_it_goes_on_bit_for_bit() {
 
 #[test]
 fn a_deleted_node_is_in_no_part_of_a_model_that_has_both() {
-    let rig_of = || rig_for(both());
-    let (mut rig, scored) = (rig_of(), |rig: &Rig, u, v| {
+    let (mut rig, scored) = (rig_for(both()), |rig: &Rig, u, v| {
         let found =
             rig.shared.engine.link_scores(&[(key(u), key(v))], Some(EventTime(10_000)), UnknownKeys::Error);
         found.unwrap().scores.remove(0)

@@ -68,7 +68,7 @@ impl QueryEngine {
         let mut ranked = self.ranked(&items, rows.as_deref(), moment)?.into_iter();
         let after = state();
         // The age of rows matters only where they tell who is scored.
-        let by_rows = moment.scores != Source::Baseline && moment.weights.model().walk().is_none();
+        let by_rows = moment.scores != Source::Baseline && moment.weights.model().needs().embeds();
         let learned = moment.freshness.applied_position;
         let as_of_now =
             |state: &IndexState| if by_rows { state.is_settled(learned) } else { state.has_all(learned) };
@@ -105,7 +105,7 @@ impl QueryEngine {
         rows.map_or(0, |rows| match &rows.link {
             None => WIDE_ROWS,
             // As many again may have met the source.
-            Some(_) if rows.weights.model().walks_beside().is_some() => 2 * WALKED_ROWS,
+            Some(_) if rows.weights.model().has_walks_beside() => 2 * WALKED_ROWS,
             Some(_) => 0,
         })
     }
@@ -235,8 +235,7 @@ impl QueryEngine {
         let (is_walk, mut is_cut) = (!rows.weights.model().needs().embeds(), false);
         if let (1.., false, Some(source)) = (looked_at, is_walk, asked.id.zip(asked.vector)) {
             // Walks may put what was met before anything that embeddings find.
-            let met =
-                met.iter().take(if rows.weights.model().walks_beside().is_some() { looked_at } else { 0 });
+            let met = met.iter().take(if rows.weights.model().has_walks_beside() { looked_at } else { 0 });
             let nodes = distinct(found.iter().map(|&(_, node)| node).chain(met.copied()));
             found = self.by_head(rows, source, nodes.nodes(), moment.at);
             is_cut = found.len() > short;
@@ -330,7 +329,7 @@ impl QueryEngine {
 fn looked_at(measure: &Measure, rows: &Generation) -> usize {
     match measure {
         Measure::Dot(_) => WIDE_ROWS,
-        Measure::Head { .. } if rows.weights.model().walks_beside().is_some() => WALKED_ROWS,
+        Measure::Head { .. } if rows.weights.model().has_walks_beside() => WALKED_ROWS,
         _ => 0,
     }
 }
