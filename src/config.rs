@@ -38,7 +38,7 @@ use self::layers::{Layer, blame, merged};
 pub use check::level_filter;
 pub use examine::Fault;
 pub use explain::{Origin, Setting};
-pub use mapping::{Deletes, Envelope, Mapping, Texts, TimeFormat};
+pub use mapping::{Mapping, Texts};
 pub use model::{AggregatorKind, ModelKind};
 pub use schema::json_schema;
 pub use time_unit::StreamTimeUnit;

@@ -8,7 +8,7 @@ use serde::de::{SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
 use super::{Config, ConfigError, StreamTimeUnit};
-use crate::ingest::mapping::{self, MappingOptions, Unit};
+use crate::ingest::mapping::{self, Deletes, Envelope, MappingOptions, TimeFormat, Unit};
 
 /// The section of all mappings.
 pub(super) const MAPPINGS: &str = "ingest.mappings";
@@ -56,42 +56,6 @@ impl Default for Mapping {
     }
 }
 
-/// What a message is wrapped in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Envelope {
-    /// Nothing.
-    None,
-    /// A change of Debezium.
-    Debezium,
-    /// A CloudEvent.
-    CloudEvents,
-}
-
-/// How a message writes its time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum TimeFormat {
-    /// An integer.
-    Integer,
-    /// A text of RFC 3339.
-    Rfc3339,
-}
-
-/// What a deletion in a message does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Deletes {
-    /// Nothing; it is counted.
-    Ignore,
-    /// It deletes edges.
-    DeleteEdges,
-    /// It deletes a node.
-    DeleteNode,
-    /// It becomes a dead letter.
-    DeadLetter,
-}
-
 /// A list of texts; in the environment and in flags one text, with blanks between them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Texts(pub Vec<String>);
@@ -137,19 +101,12 @@ impl Mapping {
     #[must_use]
     pub fn options(&self, stream_unit: StreamTimeUnit) -> MappingOptions {
         MappingOptions {
-            envelope: match self.envelope {
-                Envelope::None => mapping::Envelope::None,
-                Envelope::Debezium => mapping::Envelope::Debezium,
-                Envelope::CloudEvents => mapping::Envelope::CloudEvents,
-            },
+            envelope: self.envelope,
             each: self.each.clone(),
             src: self.src.clone(),
             dst: self.dst.clone(),
             ts: self.ts.clone(),
-            ts_format: match self.ts_format {
-                TimeFormat::Integer => mapping::TimeFormat::Integer,
-                TimeFormat::Rfc3339 => mapping::TimeFormat::Rfc3339,
-            },
+            ts_format: self.ts_format,
             ts_unit: unit(self.ts_unit),
             stream_unit: unit(stream_unit),
             op: self.op.clone(),
@@ -157,12 +114,7 @@ impl Mapping {
             label: self.label.clone(),
             idempotency_key: self.idempotency_key.clone(),
             features: self.features.0.clone(),
-            deletes: match self.deletes {
-                Deletes::Ignore => mapping::Deletes::Ignore,
-                Deletes::DeleteEdges => mapping::Deletes::DeleteEdges,
-                Deletes::DeleteNode => mapping::Deletes::DeleteNode,
-                Deletes::DeadLetter => mapping::Deletes::DeadLetter,
-            },
+            deletes: self.deletes,
         }
     }
 }

@@ -316,7 +316,7 @@ mod tests {
 
     use super::*;
     use crate::ingest::admit::AdmitOptions;
-    use crate::ingest::mapping::MappingOptions;
+    use crate::ingest::mapping::tests::each_time;
     use crate::ingest::tests::fake_log::FakeLog;
 
     const BODY: &[u8] = br#"[{"src":1,"dst":2,"ts":0},{"src":1},{"src":1,"dst":3,"ts":1}]"#;
@@ -372,16 +372,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let rules = AdmitOptions { future_limit: Some(10), ..AdmitOptions::default() };
         let (log, wiring) = FakeLog::start(folder.path(), rules);
-        let mapping = MappingOptions {
-            each: "/at".into(),
-            src: "/id".into(),
-            dst: "const:b".into(),
-            ts: "item:".into(),
-            ..MappingOptions::default()
-        };
         let options = PushOptions { max_events: 4, ..PushOptions::default() };
-        let push =
-            PushIntake::new(options, wiring).with_mapping(Some(Mapping::compile(&mapping).unwrap().into()));
+        let push = PushIntake::new(options, wiring).with_mapping(Some(each_time()));
         let send = |body: &str| push.submit(body.as_bytes(), BodyFormat::JsonLines, Some("key"));
         let too_many = Err(IntakeError::TooMany { found_at_least: 5, limit: 4 });
         assert_eq!(send("{\"id\":1,\"at\":[0,1]}\n{\"id\":2,\"at\":[999,999,999]}"), too_many);

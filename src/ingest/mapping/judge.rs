@@ -303,14 +303,8 @@ fn as_number<'v>(value: &'v Scalar<'_>) -> Scalar<'v> {
     }
 }
 
-#[allow(clippy::cast_possible_truncation, clippy::cast_precision_loss)]
 fn feature(field: &str, value: &Scalar<'_>) -> Result<f32, Rejection> {
-    let number = match as_number(value) {
-        Scalar::Int(number) => number as f32,
-        Scalar::Large(number) => number as f32,
-        Scalar::Real(number) => number as f32,
-        _ => f32::NAN,
-    };
+    let number = as_number(value).feature();
     if number.is_finite() {
         return Ok(number);
     }

@@ -48,6 +48,7 @@ mod time;
 
 use std::fmt;
 
+use serde::Deserialize;
 use thiserror::Error;
 
 use self::extract::{Found, Walk};
@@ -62,7 +63,8 @@ use super::rejection::Rejection;
 use crate::event::Incoming;
 
 /// What a message is wrapped in.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Envelope {
     /// Nothing: pointers begin at the value.
     #[default]
@@ -75,7 +77,8 @@ pub enum Envelope {
 }
 
 /// What a deletion in a message does.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Deletes {
     /// Nothing.
     Ignore,
@@ -376,4 +379,4 @@ fn take_rows(plans: &mut Plans, features: &[Field], each: &str) -> Result<(), Ma
 }
 
 #[cfg(test)]
-mod tests;
+pub(in crate::ingest) mod tests;

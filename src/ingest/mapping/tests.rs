@@ -11,6 +11,18 @@ fn options() -> MappingOptions {
     MappingOptions { src: "/src".into(), dst: "/dst".into(), ts: "/ts".into(), ..MappingOptions::default() }
 }
 
+/// Messages such as `{"id": 1, "at": [5, 6]}`: an edge at each of the times.
+pub(in crate::ingest) fn each_time() -> std::sync::Arc<Mapping> {
+    let options = MappingOptions {
+        each: "/at".into(),
+        src: "/id".into(),
+        dst: "const:b".into(),
+        ts: "item:".into(),
+        ..MappingOptions::default()
+    };
+    Mapping::compile(&options).unwrap().into()
+}
+
 fn reader(options: &MappingOptions) -> MessageReader {
     MessageReader::new(DecodeOptions::default(), Some(Mapping::compile(options).unwrap().into()))
 }

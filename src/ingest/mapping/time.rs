@@ -1,6 +1,7 @@
 //! Event times of messages in the unit of the stream.
 
 use chrono::DateTime;
+use serde::Deserialize;
 
 use crate::event::EventTime;
 use crate::ingest::decode::TIME_LIMIT;
@@ -32,7 +33,8 @@ impl Unit {
 }
 
 /// How a message writes its time.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum TimeFormat {
     /// An integer, in a unit.
     #[default]

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::SeqCst;
 
 use super::*;
 use crate::ingest::admit::{AdmitOptions, LatePolicy};
-use crate::ingest::mapping::{Mapping, MappingOptions};
+use crate::ingest::mapping::tests::each_time;
 use crate::ingest::tests::fake_log::FakeLog;
 
 const LONG: Duration = Duration::from_secs(20);
@@ -216,15 +216,8 @@ fn mapped(path: &Path, rows: &[&[i64]]) -> ReplayOptions {
     let lines: String =
         rows.iter().enumerate().map(|(row, times)| format!("{{\"id\":{row},\"at\":{times:?}}}\n")).collect();
     std::fs::write(path, lines).unwrap();
-    let mapping = MappingOptions {
-        each: "/at".into(),
-        src: "/id".into(),
-        dst: "const:b".into(),
-        ts: "item:".into(),
-        ..MappingOptions::default()
-    };
     let mut options = ReplayOptions::new(path);
-    options.mapping = Some(Mapping::compile(&mapping).unwrap().into());
+    options.mapping = Some(each_time());
     options
 }
 
