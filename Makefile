@@ -4,7 +4,7 @@
 CARGO_HOME ?= $(HOME)/.cargo
 export PATH := $(CARGO_HOME)/bin:$(CURDIR)/.cache/tools/bin:$(PATH)
 
-.PHONY: help demo test fuzz schemathesis soak kills check fmt manifests package peers ops-peers learn-peers drift learning-curve cache-bench prequential \
+.PHONY: help demo test fuzz schemathesis soak kills check fmt manifests package peers ops-peers learn-peers overload drift learning-curve cache-bench prequential \
 	gpu
 
 help: ## list these targets
@@ -65,6 +65,10 @@ manifests: ## write the plain Kubernetes manifests from the Helm chart, and chec
 package: ## build the Debian package and its bill of materials: target/package/evergraph_VERSION_ARCHITECTURE.deb, .cdx.json
 	@scripts/setup.sh package
 	scripts/package.sh
+
+overload: ## measure at 20,000 events a second through Kafka, and write its page; DATA=folder of event files
+	@scripts/setup.sh test
+	OVERLOAD_DATA="$(DATA)" cargo test --locked --release --test it overload:: -- --ignored --nocapture
 
 drift: ## measure training without an end on a stream that drifts, and write its page and plot
 	@scripts/setup.sh

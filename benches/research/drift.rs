@@ -1,8 +1,8 @@
 //! `evergraph-research drift`: the benefit of continuous training on a stream that changes.
 //!
 //! The same model goes over the same stream several times side by side: with weights that are frozen after a first
-//! part, trained to the end, and trained with replays of old events; all of them keep updating node memory, and
-//! EdgeBank is the baseline. Every batch is scored by each before any is trained on it, with the same negatives, drawn
+//! part, trained to the end, trained with replays of old events, and with as many steps more on the new ones; all of them
+//! keep updating node memory, and EdgeBank is the baseline. Every batch is scored by each before any is trained on it, with the same negatives, drawn
 //! from the destinations seen so far.
 
 use std::path::PathBuf;
@@ -208,21 +208,23 @@ fn runners<'a>(args: &DriftArgs, stream: &'a Stream, cuts: Cuts) -> anyhow::Resu
         seed: args.seed,
         ..TrainerOptions::default()
     };
-    let learned = |replays| -> anyhow::Result<Box<dyn Contender + 'a>> {
+    let learned = |ratio, repeats| -> anyhow::Result<Box<dyn Contender + 'a>> {
         let trainer = Trainer::new(trainer, &Device::Cpu)?;
-        Ok(Box::new(TestThenTrain::new(stream, trainer, Sight::WithinBatch)?.replaying(replays)))
+        let replays = ReplayOptions { ratio, policy: args.replay_policy.into() };
+        let contender = TestThenTrain::new(stream, trainer, Sight::WithinBatch)?;
+        Ok(Box::new(contender.replaying(replays).repeating(repeats)))
     };
-    let none = ReplayOptions::default();
-    let replays = ReplayOptions { ratio: args.replay_ratio, policy: args.replay_policy.into() };
+    let ratio = args.replay_ratio;
     let never = cuts.length;
     let bank = Box::new(EdgeBank::new(BankRule::Unlimited));
     let mut runners = vec![
-        Runner::new("frozen", learned(none)?, cuts.freeze, cuts),
-        Runner::new("trained on", learned(none)?, never, cuts),
+        Runner::new("frozen", learned(0.0, 0.0)?, cuts.freeze, cuts),
+        Runner::new("trained on", learned(0.0, 0.0)?, never, cuts),
         Runner::new("edgebank", bank, never, cuts),
     ];
-    if replays.ratio > 0.0 {
-        runners.insert(2, Runner::new("trained on, with replay", learned(replays)?, never, cuts));
+    if ratio > 0.0 {
+        runners.insert(2, Runner::new("as many steps more on new events", learned(0.0, ratio)?, never, cuts));
+        runners.insert(3, Runner::new("trained on, with replay", learned(ratio, 0.0)?, never, cuts));
     }
     Ok(runners)
 }
@@ -325,8 +327,9 @@ fn page(figures: &Figures) -> String {
          Average precision of {model} on {what}.\n\n\
          Every batch of {batch_events} is scored before it is trained on, against as many random destinations.\n\
          `frozen` trains on the first {freeze_after_events} events only, but keeps updating node memory.\n\
-         Replay is {} step(s) on old events ({}) for each on new ones. Seed {seed}, learning rate {}; one run, on\n\
-         the CPU. Points of the curves are {point_events} events.\n\n\
+         Replay is {} step(s) on old events ({}) for each on new ones; beside it a model takes as many steps more on\n\
+         each new batch, before its memory takes that in. Seed {seed}, learning rate {}; one run, on the CPU. Points of\n\
+         the curves are {point_events} events.\n\n\
          ![Average precision over the stream](drift.svg)\n\n{head}{line}{rows}\n\
          All points of the curves are in [drift.json](drift.json).\n",
         figures.replay_ratio, figures.replay_policy, figures.learning_rate,
@@ -352,16 +355,21 @@ mod tests {
         let args = Line::parse_from(line.split(' ')).args;
         let stream = generated(&args);
         let figures = measure(&args, "generated".to_owned(), &stream, Some(300)).unwrap();
-        let [frozen, trained, replayed, bank] = &figures.contenders[..] else { panic!("four contenders") };
+        let [frozen, trained, repeated, replayed, bank] = &figures.contenders[..] else {
+            panic!("five contenders")
+        };
         assert_eq!(figures.contenders.iter().map(|one| one.average_precision_by_era.len()).max(), Some(3));
         let points = |one: &Contestant| one.average_precision_by_point.clone();
         assert!(points(bank).len() == 9 && points(bank).iter().all(Option::is_some));
         assert_eq!(points(frozen)[..3], points(trained)[..3]);
         assert_ne!(points(frozen)[3..], points(trained)[3..]);
+        for other in [replayed, trained] {
+            assert_ne!(points(repeated)[1..], points(other)[1..]);
+        }
         assert_ne!(points(replayed)[1..], points(trained)[1..]);
         assert_eq!(frozen.average_precision_by_era[0], trained.average_precision_by_era[0]);
         let page = page(&figures);
         assert!(page.contains("| era 3 |") && page.contains("\n| edgebank | "), "{page}");
-        assert_eq!(curves(&figures).len(), 4);
+        assert_eq!(curves(&figures).len(), 5);
     }
 }

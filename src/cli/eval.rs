@@ -109,6 +109,10 @@ pub struct EvalArgs {
     /// before; 0.25 with --walks and 0 without if not given
     #[arg(long, value_name = "SHARE")]
     pub met_negatives: Option<f64>,
+    /// Share of the events that are learned from, where all are tested and remembered: what a daemon does that cannot
+    /// train on all (models that learn, prequential)
+    #[arg(long, value_name = "SHARE", default_value_t = 1.0)]
+    pub train_share: f64,
     /// Edges of the longest walk counted from either node, 1 to 4 (walk, --walks)
     #[arg(long, default_value_t = 3)]
     pub walk_steps: usize,
@@ -212,6 +216,16 @@ pub fn run(args: &EvalArgs) -> anyhow::Result<()> {
         args.half_life
     );
     ensure!((0.0..=1.0).contains(&args.met_share()), "--met-negatives {} is not in 0..=1", args.met_share());
+    ensure!((0.0..=1.0).contains(&args.train_share), "--train-share {} is not in 0..=1", args.train_share);
+    ensure!(
+        args.train_share == 1.0 || args.protocol == ProtocolName::Prequential,
+        "--train-share is for --protocol prequential, which trains on every batch once"
+    );
+    ensure!(
+        args.train_share == 1.0 || args.model_options().is_some(),
+        "--train-share is for models that learn; leave it out for --model {}",
+        name_of(args.model)
+    );
     refuse_shapes_of_others(args)?;
     let threads = args.threads.map_or(0, |threads| threads as usize);
     let pool = rayon::ThreadPoolBuilder::new()

@@ -12,10 +12,14 @@ use crate::train::ranking::{average_precision, reciprocal_rank, roc_auc};
 use crate::train::{PhaseSeconds, RankQuery, StepMode, StepReport, TrainError};
 
 impl Learner {
-    /// Ranks a few positives against candidates drawn like negatives, the true destination left out;
-    /// changes no state. `None` if nothing could be ranked.
-    pub(super) fn mean_reciprocal_rank(&self, batch: &LearnBatch) -> Result<Option<f64>, TrainError> {
-        let queries = self.options.rank_queries.min(batch.edges.len());
+    /// Ranks a few positives of the prepared batch against candidates drawn like negatives, the true destination
+    /// left out: in proportion to the events that are scored, since to rank one takes as long as to score some 30.
+    /// Changes no state. `None` if nothing was ranked.
+    pub(super) fn mean_reciprocal_rank(&mut self, batch: &LearnBatch) -> Result<Option<f64>, TrainError> {
+        let queries = self.ranks_due();
+        if queries == 0 {
+            return Ok(None);
+        }
         let stride = batch.edges.len() / queries.max(1);
         let mut ranked: Vec<(usize, Vec<NodeId>)> = Vec::new();
         let rivals = self.pool.rivals(&batch.src, &batch.dst);
@@ -41,16 +45,28 @@ impl Learner {
         Ok((!ranks.is_empty()).then(|| ranks.iter().sum::<f64>() / ranks.len() as f64))
     }
 
-    /// Average precision of EdgeBank on the batch, if there are negatives to measure it. It sees what the model sees:
-    /// earlier batches, and of this one the events strictly before the one that is scored, if the model samples
-    /// neighbors. Afterwards it has seen the batch.
-    pub(super) fn baseline(&mut self, batch: &LearnBatch, negatives: Option<&[NodeId]>) -> Option<f64> {
+    /// How many positives of the prepared batch are to be ranked.
+    #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)] // a handful
+    fn ranks_due(&mut self) -> usize {
+        let scored = self.prepared.scored().len();
+        let per_event = self.options.rank_queries as f64 / self.options.batch_events.max(1) as f64;
+        self.ranks_due += per_event * scored as f64;
+        let due = ((self.ranks_due + 1e-6) as usize).min(scored);
+        self.ranks_due = (self.ranks_due - due as f64).max(0.0);
+        due
+    }
+
+    /// Average precision of EdgeBank on the events of the prepared batch that are scored, if any are. It sees what the
+    /// model sees: earlier batches, and of this one the events strictly before the one that is scored, if the model
+    /// samples neighbors. Afterwards it has seen the batch.
+    pub(super) fn baseline(&mut self, batch: &LearnBatch, negatives: &[NodeId]) -> Option<f64> {
         let LearnBatch { src, dst, times, kept, .. } = batch;
         self.keep_pairs_since(kept.since);
-        let Some(negatives) = negatives else {
+        let scored = self.prepared.scored();
+        if scored.is_empty() {
             self.bank.observe(src, dst, times);
             return None;
-        };
+        }
         let scores = if self.trainer.model().needs().fanout > 0 {
             self.bank.score_in_time(src, dst, negatives, times)
         } else {
@@ -58,7 +74,9 @@ impl Learner {
             self.bank.observe(src, dst, times);
             scores
         };
-        average_precision(&scores.0, &scores.1)
+        let of_scored =
+            |scores: &[f32]| scored.iter().map(|&place| scores[place as usize]).collect::<Vec<f32>>();
+        average_precision(&of_scored(&scores.0), &of_scored(&scores.1))
     }
 
     /// Adds what a step showed to the window, the metrics and the status.
@@ -86,9 +104,12 @@ impl Learner {
         if mode == StepMode::Score {
             metrics.train.steps.with_label_values(&["score"]).inc();
         }
+        let trained = if mode == StepMode::Train { report.positive.len() as u64 } else { 0 };
+        let skipped = if mode == StepMode::Train { events - trained } else { 0 };
         if mode == StepMode::Train {
             metrics.train.steps.with_label_values(&["train"]).inc();
-            metrics.train.events.inc_by(events);
+            metrics.train.events.inc_by(trained);
+            metrics.train.skipped_events.inc_by(skipped);
             metrics.train.loss.set(f64::from(report.loss));
             metrics.train.learning_rate.set(f64::from(self.trainer.learning_rate()));
         }
@@ -106,7 +127,8 @@ impl Learner {
             metrics.eval.baseline_average_precision.with_label_values(&["edgebank"]).set(quality.baseline);
         }
         self.shared.status.update(|status| {
-            status.trained += if mode == StepMode::Train { events } else { 0 };
+            status.trained += trained;
+            status.skipped += skipped;
             status.applied += events;
             status.loss = Some(report.loss);
             status.quality = quality;

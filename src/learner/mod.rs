@@ -58,7 +58,6 @@ pub use requests::{NoResponse, Reply, Requests};
 pub use status::{Durable, GateReport, LearnerBytes, LearnerReport, LearnerStatus, WantedCheckpoint};
 pub use stream_state::{Around, StreamState};
 
-use self::pace::Pace;
 use self::step::Ahead;
 use crate::event::{EdgeId, NodeId};
 use crate::feature::FeatureStore;
@@ -67,6 +66,7 @@ use crate::model::walk::WalkState;
 use crate::sampler::DeviceSampler;
 use crate::train::edgebank::EdgeBank;
 use crate::train::lookahead::Helper;
+use crate::train::share::Share;
 use crate::train::{PreparedBatch, StepMode, StreamNegatives, TrainError, Trainer};
 
 /// How long the loop waits for events before it checks for checkpoints, GPU failures and a stop.
@@ -112,13 +112,16 @@ pub struct Learner {
     /// Nodes whose pairs are to go at the next checkpoint.
     deleted: Vec<NodeId>,
     quality: QualityWindow,
-    pace: Pace,
+    /// What of its batches it trains on where it is behind.
+    share: Share,
+    /// Queries to rank that are due, as far as they add up.
+    ranks_due: f64,
     threads: Arc<rayon::ThreadPool>,
     prepared: PreparedBatch,
     /// A batch of old events.
     replayed: PreparedBatch,
     /// How much of a step the batch at hand gets, once that is decided.
-    decided: Option<StepMode>,
+    decided: Option<pace::Choice>,
     /// Whether `prepared` holds the sample of the batch at hand.
     sampled: bool,
     ahead: Ahead,
@@ -170,7 +173,8 @@ impl Learner {
             sampler,
             deleted: Vec::new(),
             quality: QualityWindow::new(options.quality_window_batches),
-            pace: Pace::default(),
+            share: Share::default(),
+            ranks_due: 0.0,
             threads: Arc::new(threads::step_threads(options.threads, options.nice)?),
             prepared: PreparedBatch::default(),
             replayed: PreparedBatch::default(),
@@ -300,19 +304,18 @@ impl Learner {
         batch.node_rows.set_seen(&self.node_rows);
         self.bring_copy(batch);
         if !batch.edges.is_empty() {
-            let mode = self.decide(batch, behind);
+            let choice = self.decide(batch, behind);
             let negatives = self.negatives(batch);
-            self.prepare(batch, &negatives, mode)?;
-            let is_scored = mode != StepMode::StateOnly;
-            let rank = if is_scored { self.mean_reciprocal_rank(batch)? } else { None };
-            let baseline = self.baseline(batch, is_scored.then_some(&negatives[..]));
+            self.prepare(batch, &negatives, &choice)?;
+            let rank = self.mean_reciprocal_rank(batch)?;
+            let baseline = self.baseline(batch, &negatives);
             // The next batch draws from these, possibly during this batch's step.
             self.observe_destinations(batch);
             let taken = match self.step(batch.first, behind) {
                 // It was scored before the step, so only the step is retried.
                 Err(LearnerError::Train(error @ TrainError::Gpu(_))) => {
                     self.leave_gpu(error)?;
-                    self.prepare(batch, &negatives, mode)?;
+                    self.prepare(batch, &negatives, &choice)?;
                     self.step(batch.first, behind)?
                 }
                 done => done?,

@@ -20,6 +20,8 @@ pub struct BatchQuality {
 #[derive(Debug)]
 pub struct QualityWindow {
     batches: VecDeque<BatchQuality>,
+    /// Mean reciprocal ranks of the last batches of which positives were ranked, which not all are.
+    ranks: VecDeque<f64>,
     capacity: usize,
 }
 
@@ -27,15 +29,13 @@ impl QualityWindow {
     /// An empty window over the last `capacity` batches.
     #[must_use]
     pub fn new(capacity: usize) -> Self {
-        Self { batches: VecDeque::new(), capacity: capacity.max(1) }
+        Self { batches: VecDeque::new(), ranks: VecDeque::new(), capacity: capacity.max(1) }
     }
 
     /// Adds a batch; the oldest leaves when the window is full.
     pub fn push(&mut self, batch: BatchQuality) {
-        if self.batches.len() == self.capacity {
-            self.batches.pop_front();
-        }
-        self.batches.push_back(batch);
+        push(&mut self.batches, batch, self.capacity);
+        batch.mrr.into_iter().for_each(|mrr| push(&mut self.ranks, mrr, self.capacity));
     }
 
     /// The mean, or `None` before the first batch.
@@ -47,14 +47,21 @@ impl QualityWindow {
         let mean = |of: fn(&BatchQuality) -> f64| {
             self.batches.iter().map(of).sum::<f64>() / count(self.batches.len())
         };
-        let ranked: Vec<f64> = self.batches.iter().filter_map(|batch| batch.mrr).collect();
         Some(BatchQuality {
             average_precision: mean(|batch| batch.average_precision),
             auc: mean(|batch| batch.auc),
-            mrr: (!ranked.is_empty()).then(|| ranked.iter().sum::<f64>() / count(ranked.len())),
+            mrr: (!self.ranks.is_empty()).then(|| self.ranks.iter().sum::<f64>() / count(self.ranks.len())),
             baseline: mean(|batch| batch.baseline),
         })
     }
+}
+
+/// Adds `value` to a window of so many.
+fn push<T>(window: &mut VecDeque<T>, value: T, capacity: usize) {
+    if window.len() == capacity {
+        window.pop_front();
+    }
+    window.push_back(value);
 }
 
 #[allow(clippy::cast_precision_loss)] // windows are short

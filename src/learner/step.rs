@@ -8,7 +8,7 @@
 use std::time::{Duration, Instant};
 
 use super::gpu::follow;
-use super::pace::{Lag, Pace, share};
+use super::pace::{Choice, Lag};
 use super::{Gate, LearnBatch, Learner, LearnerError, LearnerOptions, Predicted};
 use crate::event::{EdgeId, NodeId};
 use crate::feature::FeatureStore;
@@ -30,7 +30,7 @@ pub(super) struct Ahead {
     /// Whether the feed has handed it out.
     pub filled: bool,
     /// How much of a step it will get.
-    pub decided: Option<StepMode>,
+    pub decided: Option<Choice>,
     pub sampled: bool,
 }
 
@@ -47,10 +47,10 @@ pub(super) struct Taken {
 
 impl Learner {
     /// How much of a step a batch gets that ends `behind` records before what is indexed. It is decided once.
-    pub(super) fn decide(&mut self, batch: &LearnBatch, behind: u64) -> StepMode {
-        let Self { decided, pace, options, shared, .. } = self;
+    pub(super) fn decide(&mut self, batch: &LearnBatch, behind: u64) -> Choice {
+        let Self { decided, share, options, shared, .. } = self;
         let lag = || Lag { waited: shared.progress.waited(batch.first), behind };
-        *decided.get_or_insert_with(|| mode(options, pace, batch, lag()))
+        decided.get_or_insert_with(|| Choice::of(batch, lag(), share, options)).clone()
     }
 
     /// One random destination per edge.
@@ -80,13 +80,13 @@ impl Learner {
         &mut self,
         batch: &LearnBatch,
         negatives: &[NodeId],
-        mode: StepMode,
+        choice: &Choice,
     ) -> Result<(), TrainError> {
         let preparer = self.trainer.preparer().publishing();
         let world = world(&self.shared.engine, (&self.node_rows, self.sampler.as_ref()), batch);
         let mailbox = &self.trainer.state().mailbox;
-        if !(self.sampled && self.prepared.mode() == mode) {
-            sample(&preparer, &world, batch, negatives, mode, &mut self.prepared)?;
+        if !(self.sampled && self.prepared.mode() == choice.mode) {
+            sample(&preparer, &world, batch, negatives, choice, &mut self.prepared)?;
             self.sampled = true;
         }
         preparer.expect(|node| mailbox.pending_event(node), &mut self.prepared);
@@ -108,7 +108,7 @@ impl Learner {
             ahead,
             helper,
             gate,
-            pace,
+            share,
             ..
         } = self;
         let sampler = sampler.as_ref();
@@ -127,13 +127,13 @@ impl Learner {
                 return Ok(());
             }
             let behind = progress.indexed().0.saturating_sub(batch.end.0);
-            let mode = mode(options, pace, batch, Lag { waited: progress.waited(batch.first), behind });
-            ahead.decided = Some(mode);
+            let lag = Lag { waited: progress.waited(batch.first), behind };
+            let choice = ahead.decided.insert(Choice::of(batch, lag, share, options));
             // Rows of nodes are gathered at the batch's turn.
             let (world, against) =
                 (world(engine, (node_rows, sampler), batch), negatives(options, pool, batch));
             // A failure here is retried, and reported, at the batch's turn.
-            ahead.sampled = sample(&preparer, &world, batch, &against, mode, &mut ahead.prepared).is_ok();
+            ahead.sampled = sample(&preparer, &world, batch, &against, choice, &mut ahead.prepared).is_ok();
             if ahead.sampled {
                 preparer.announce(&world, &mut ahead.prepared);
             }
@@ -143,24 +143,6 @@ impl Learner {
         let stepped = stepped?;
         prepared_next?;
         Ok(stepped)
-    }
-}
-
-/// How much of a step the next batch gets, which stands so in the stream.
-fn mode(options: &LearnerOptions, pace: &mut Pace, batch: &LearnBatch, lag: Lag) -> StepMode {
-    let history = batch.is_history(options.began_unix_ms);
-    let is_left_out = match options.train {
-        _ if history && !options.train_history => true,
-        true => !history && !pace.next(lag, options),
-        // A score is left out wherever not all would be trained on.
-        false => share(lag, options) < 1.0,
-    };
-    if is_left_out {
-        StepMode::StateOnly
-    } else if options.train {
-        StepMode::Train
-    } else {
-        StepMode::Score
     }
 }
 
@@ -177,12 +159,13 @@ fn sample(
     world: &World<'_>,
     batch: &LearnBatch,
     negatives: &[NodeId],
-    mode: StepMode,
+    choice: &Choice,
     into: &mut PreparedBatch,
 ) -> Result<(), TrainError> {
+    let preparer = preparer.clone().scoring(choice.scored.clone());
     let positives = Positives { src: &batch.src, dst: &batch.dst, times: &batch.times, edges: &batch.edges };
     let negatives = Negatives { src: &batch.src, dst: negatives };
-    preparer.sample(world, &positives, &negatives, mode, into)
+    preparer.sample(world, &positives, &negatives, choice.mode, into)
 }
 
 /// The trainer's step, with the scores of readers; one whose numbers are not finite becomes a state-only update.

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use super::pace::Choice;
 use super::*;
 use crate::device::Device;
 use crate::event::{EdgeBatch, EventTime, NodeKey, Op};
@@ -656,7 +657,7 @@ fn quality_is_measured_without_dropout() {
     let positives = Positives { src: &batch.src, dst: &batch.dst, times: &batch.times, edges: &batch.edges };
     let negatives = Negatives { src: &batch.src, dst: &against };
     let expected = learner.trainer.score_pairs(&world, &positives, &negatives).unwrap();
-    learner.prepare(&batch, &against, StepMode::Train).unwrap();
+    learner.prepare(&batch, &against, &Choice::all(StepMode::Train)).unwrap();
     let taken = learner.step(batch.first, 0).unwrap();
     assert_eq!(taken.mode, StepMode::Train);
     assert_eq!((taken.report.positive, taken.report.negative), expected);

@@ -192,8 +192,8 @@ impl Neighborhood {
         draw(Seeds { nodes, times }, layers)
     }
 
-    /// Gives every seed and sampled neighbor its slot.
-    pub fn number(&mut self) {
+    /// Gives every seed and sampled neighbor its slot, and `others` behind them.
+    pub fn number(&mut self, others: &[NodeId]) {
         let Self { layers, nodes, pairs, neighbors, .. } = self;
         nodes.clear();
         pairs.clear();
@@ -202,9 +202,12 @@ impl Neighborhood {
             nodes.insert_all(&layer.nodes, pairs);
             nodes.insert_filled(&layer.graph.neighbors, neighbors);
         }
+        for &node in others {
+            nodes.insert(node);
+        }
     }
 
-    /// Every seed and neighbor once, seeds first.
+    /// Every seed and neighbor once, seeds first, and the others that were numbered with them.
     #[must_use]
     pub fn nodes(&self) -> &DistinctNodes {
         &self.nodes
@@ -288,8 +291,8 @@ mod tests {
             neighborhood
                 .sample_with(&needs, |seeds, out| out.sample(graph.view(), seeds, &request, 1))
                 .unwrap();
-            neighborhood.number();
-            assert_eq!(neighborhood.nodes().nodes(), [5, 1, 7, 9, 8].map(NodeId));
+            neighborhood.number(&[8, 2].map(NodeId));
+            assert_eq!(neighborhood.nodes().nodes(), [5, 1, 7, 9, 8, 2].map(NodeId));
             assert_eq!(neighborhood.pairs(), [0, 1, 0]);
             let none = EMPTY_SLOT;
             assert_eq!(neighborhood.neighbors(), [2, 3, none, none, 4, none]);
@@ -359,7 +362,7 @@ mod tests {
             neighborhood.add_seeds(&[1, 35].map(NodeId), &[30, 36].map(EventTime));
             let draw = |seeds: Seeds<'_>, out: &mut Layers| out.sample(graph.view(), seeds, &request, 1);
             neighborhood.sample_with(&needs, draw).unwrap();
-            neighborhood.number();
+            neighborhood.number(&[]);
         }
         let layer = &neighborhood.layers()[0];
         assert_eq!(layer.times, [30, 36, 20, 26, 10, 16].map(EventTime));

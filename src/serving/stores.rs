@@ -97,7 +97,7 @@ impl World<'_> {
         pending: Option<&dyn Fn(NodeId) -> Option<(EdgeId, EventTime)>>,
     ) -> Result<(), GatherError> {
         self.sample(needs, neighborhood)?;
-        neighborhood.number();
+        neighborhood.number(&[]);
         rows.clear();
         rows.keep_from(self.view.rows_from());
         let nodes = neighborhood.nodes().nodes();

@@ -173,7 +173,7 @@ impl Trainer {
             tape.read(scored.logits).into_owned()
         };
         model.device().check()?;
-        let negative = positive.split_off(batch.positives().src.len());
+        let negative = positive.split_off(batch.scored().len());
         Ok((positive, negative))
     }
 

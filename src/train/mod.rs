@@ -3,7 +3,8 @@
 //! [`Trainer`] scores, learns from and applies one batch at a time, which was prepared before
 //! ([`PreparedBatch`]), by [`lookahead`] while the step before it was taken; [`StreamNegatives`] is where the
 //! negatives of a model that follows a stream come from, [`DestinationPool`] those of the published protocols.
-//! [`schedule`] is the course of its step size, [`replay`] what it trains on again.
+//! [`schedule`] is the course of its step size, [`share`] what it trains on where it cannot train on all,
+//! [`replay`] what it trains on again.
 //! [`ranking`], [`edgebank`], [`popularity`], [`protocol`] and [`evaluate`] measure models the
 //! way the papers do.
 
@@ -16,6 +17,7 @@ mod inference;
 pub mod lookahead;
 mod met;
 mod negative;
+mod pairs;
 mod pass;
 mod placed;
 pub mod popularity;
@@ -27,6 +29,7 @@ pub mod replay;
 mod save;
 pub mod schedule;
 mod shards;
+pub mod share;
 mod step;
 pub mod stream;
 mod stream_negatives;

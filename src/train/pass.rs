@@ -160,14 +160,14 @@ impl Pass<'_> {
 
     /// Scores all pairs on one tape.
     pub fn score(&self, tape: &mut Tape<'_>) -> Scored {
-        let (model, batch, all) = (self.model, self.batch, 0..self.batch.positives().src.len());
+        let (model, batch, all) = (self.model, self.batch, 0..self.batch.scored().len());
         if !model.needs().embeds() {
             return Scored { logits: self.logits(tape, None, &all), fresh: None };
         }
         let memory = self.memory(tape, 0..self.nodes());
         let table = self.table(tape, &memory, 0..self.nodes());
         let embeddings = self.embed(tape, table, (0, None));
-        let [src, dst] = batch.pairs.of(batch.positives().src.len());
+        let [src, dst] = batch.pairs.of(batch.scored().len());
         let logits = model.logits(tape, embeddings, src, dst);
         Scored { logits: self.logits(tape, Some(logits), &all), fresh: Some(memory.rows()) }
     }

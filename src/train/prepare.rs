@@ -14,6 +14,7 @@
 use std::ops::Range;
 use std::time::Instant;
 
+use super::pairs::Pairs;
 use super::trainer::{Negatives, Positives, StepMode, TrainError, Trainer, World};
 use crate::event::{EdgeId, EventTime, NodeId};
 use crate::feature::{Announced, FeatureStore};
@@ -30,6 +31,8 @@ pub struct PreparedBatch {
     /// Edges before this time are not kept for the batch.
     since: EventTime,
     pub(super) mode: StepMode,
+    /// Places of the events that are scored, ascending.
+    scored: Vec<u32>,
     pub(super) pairs: Pairs,
     pub(super) touched: Touched,
     pub(super) neighborhood: Neighborhood,
@@ -50,6 +53,7 @@ impl Default for PreparedBatch {
             edges: Vec::new(),
             since: EventTime::MIN,
             mode: StepMode::Score,
+            scored: Vec::new(),
             pairs: Pairs::default(),
             touched: Touched::default(),
             neighborhood: Neighborhood::default(),
@@ -73,6 +77,13 @@ impl PreparedBatch {
     #[must_use]
     pub fn mode(&self) -> StepMode {
         self.mode
+    }
+
+    /// Places of the events that are scored beside their negatives, ascending: all, unless fewer were asked for. None
+    /// in [`StepMode::StateOnly`].
+    #[must_use]
+    pub fn scored(&self) -> &[u32] {
+        &self.scored
     }
 
     /// Whether an event of the batch is of `node`.
@@ -110,9 +121,9 @@ impl PreparedBatch {
         self.neighborhood.bytes() + self.rows.bytes()
     }
 
-    /// Sources, destinations and times of these events and, below them, of their negatives.
+    /// Sources, destinations and times of these scored events and, below them, of their negatives.
     pub(super) fn pairs(&self, events: &Range<usize>) -> (Vec<NodeId>, Vec<NodeId>, Vec<EventTime>) {
-        let whole = self.src.len();
+        let whole = self.scored.len();
         let ends = self.pairs.of(whole);
         let pairs = events.clone().chain(whole + events.start..whole + events.end);
         let seed = |column: &[u32], pair: usize| self.neighborhood.seed(column[pair] as usize);
@@ -138,6 +149,7 @@ impl PreparedBatch {
         copy(&mut self.times, positives.times);
         copy(&mut self.edges, positives.edges);
         (self.since, self.mode) = (since, mode);
+        self.scored.clear();
         self.touched.build(positives);
         self.neighborhood.clear();
         self.rows.clear();
@@ -152,6 +164,8 @@ impl PreparedBatch {
 pub struct Preparer {
     needs: Needs,
     publishes: bool,
+    /// Places of the events that are scored, if not all are.
+    scored: Option<Vec<u32>>,
 }
 
 impl Preparer {
@@ -161,7 +175,14 @@ impl Preparer {
         Self { publishes: true, ..self }
     }
 
-    /// Takes in a batch and samples its neighbors: the first stage.
+    /// The same, for a step that scores, and learns from, only the events at these places of its batch, of which there
+    /// is one at least; `None`: all. Whatever is scored, all events reach the state.
+    #[must_use]
+    pub fn scoring(self, places: Option<Vec<u32>>) -> Self {
+        Self { scored: places, ..self }
+    }
+
+    /// Takes in a batch, with a negative for each event, and samples its neighbors: the first stage.
     ///
     /// # Errors
     /// Columns or feature stores do not fit, or storage failed.
@@ -178,12 +199,13 @@ impl Preparer {
         batch.load(positives, world.view.since(), mode);
         batch.rows.keep_from(world.view.rows_from());
         if mode != StepMode::StateOnly && !positives.src.is_empty() {
-            batch.pairs.seed(&mut batch.neighborhood, positives, negatives);
+            self.seed(positives, negatives, batch);
         }
         if self.needs.embeds() && mode != StepMode::StateOnly && !positives.src.is_empty() {
             world.sample(&self.needs, &mut batch.neighborhood)?;
             batch.sample_seconds = lap(&mut clock);
-            batch.neighborhood.number();
+            // The step computes the memory of all that its events touch, scored or not.
+            batch.neighborhood.number(batch.touched.nodes());
             if self.needs.edge_row_dim > 0 {
                 batch.rows.number_slots(batch.neighborhood.graphs());
             }
@@ -198,6 +220,24 @@ impl Preparer {
         }
         batch.gather_seconds = lap(&mut clock);
         Ok(())
+    }
+
+    /// Makes the nodes of the events that are scored the seeds of the sample.
+    fn seed(&self, positives: &Positives<'_>, negatives: &Negatives<'_>, batch: &mut PreparedBatch) {
+        let Some(scored) = &self.scored else {
+            // Places are counted in 32 bits.
+            batch.scored.extend(0..positives.src.len() as u32);
+            batch.pairs.seed(&mut batch.neighborhood, positives, negatives);
+            return;
+        };
+        batch.scored.extend(scored.iter().filter(|&&place| (place as usize) < positives.src.len()));
+        let nodes = |all: &[NodeId]| select(all, &batch.scored);
+        let (src, dst, times) =
+            (nodes(positives.src), nodes(positives.dst), select(positives.times, &batch.scored));
+        let (other_src, other_dst) = (nodes(negatives.src), nodes(negatives.dst));
+        let positives = Interactions { src: &src, dst: &dst, times: &times, edges: &[] };
+        let negatives = Negatives { src: &other_src, dst: &other_dst };
+        batch.pairs.seed(&mut batch.neighborhood, &positives, &negatives);
     }
 
     /// Notes which message will wait for each node of the batch when its step begins: the second stage.
@@ -243,7 +283,7 @@ impl Trainer {
     /// What prepares batches for this trainer.
     #[must_use]
     pub fn preparer(&self) -> Preparer {
-        Preparer { needs: self.model.needs(), publishes: false }
+        Preparer { needs: self.model.needs(), publishes: false, scored: None }
     }
 
     /// Prepares a batch for the next step, all stages at once.
@@ -284,6 +324,11 @@ pub(super) fn gather_message_rows(
     Ok(())
 }
 
+/// The values at these places.
+fn select<T: Copy>(values: &[T], places: &[u32]) -> Vec<T> {
+    places.iter().map(|&place| values[place as usize]).collect()
+}
+
 /// Seconds since `since`, which moves to now.
 pub(super) fn lap(since: &mut Instant) -> f64 {
     let before = std::mem::replace(since, Instant::now());
@@ -321,44 +366,4 @@ fn check(
         }
     }
     Ok(())
-}
-
-/// The pairs of a batch, positives first, as rows of the seeds' embeddings: they follow from the number of events.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Pairs {
-    /// Whether the negatives have sources other than the positives'.
-    own_sources: bool,
-}
-
-impl Pairs {
-    /// How many blocks of seeds there are, with one for each event in each.
-    pub fn blocks(self) -> usize {
-        if self.own_sources { 4 } else { 3 }
-    }
-
-    /// Sources and destinations of the pairs of `count` events, and of as many negatives behind them.
-    pub fn of(self, count: usize) -> [Vec<u32>; 2] {
-        // Seeds are counted in 32 bits.
-        let n = count as u32;
-        let negatives = if self.own_sources { 3 * n..4 * n } else { 0..n };
-        [(0..n).chain(negatives).collect(), (n..3 * n).collect()]
-    }
-
-    /// Makes the batch's nodes the seeds of `neighborhood`. Negatives that share the positives' sources
-    /// share their embeddings too.
-    fn seed(
-        &mut self,
-        neighborhood: &mut Neighborhood,
-        positives: &Positives<'_>,
-        negatives: &Negatives<'_>,
-    ) {
-        neighborhood.clear();
-        for nodes in [positives.src, positives.dst, negatives.dst] {
-            neighborhood.add_seeds(nodes, positives.times);
-        }
-        self.own_sources = negatives.src != positives.src;
-        if self.own_sources {
-            neighborhood.add_seeds(negatives.src, positives.times);
-        }
-    }
 }

@@ -102,7 +102,7 @@ impl<'t> Sharded<'t> {
         shards: &mut Vec<Shard>,
     ) -> Self {
         let mut clock = Instant::now();
-        let count = pass.batch.positives().src.len();
+        let count = pass.batch.scored().len();
         let parts = parts(&pass.model.needs(), count);
         if shards.len() < parts {
             shards.resize_with(parts, || Shard::new(parameters));
@@ -250,7 +250,7 @@ impl Shard {
     ) -> Scored {
         let mut clock = Instant::now();
         let (count, batch) = (events.len(), pass.batch);
-        let whole = batch.positives().src.len();
+        let whole = batch.scored().len();
         let part = (count < whole).then(|| Part::of_events(&events, whole, batch.pairs.blocks()));
         let mut tape = Tape::pooled(&Device::Cpu, &pass.model.parameters, mode, &mut self.pool);
         let leaf = tape.shared_leaf(table.clone(), *flows);

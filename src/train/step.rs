@@ -131,7 +131,7 @@ impl Trainer {
         let (fresh, update) = (fresh.map(Tensor::fetch), update.fetch());
         let mut clock = Instant::now();
         let [loss, logits] = [loss, logits].map(|coming| coming.wait().0);
-        let n = batch.positives().src.len();
+        let n = batch.scored().len();
         report.loss = loss.data().first().copied().unwrap_or_default();
         report.positive.extend_from_slice(&logits.data()[..n]);
         report.negative.extend_from_slice(&logits.data()[n..]);
@@ -183,7 +183,7 @@ impl Trainer {
             let mut clock = Instant::now();
             let mut tape = Tape::pooled(&self.device, &self.model.parameters, mode, pool);
             let scored = pass.score(&mut tape);
-            let loss = pass.loss(&mut tape, scored.logits, batch.positives().src.len());
+            let loss = pass.loss(&mut tape, scored.logits, batch.scored().len());
             let fresh = scored.fresh.map(|rows| tape.gather(rows, touched()));
             phases.forward = lap(&mut clock);
             if learn {

@@ -163,6 +163,15 @@ fn flags_that_make_no_sense_are_refused() {
             "belong to --protocol dyglib",
         ),
         (&["--model", "edgebank", "--protocol", "mrr", "--masked", "x.csv"], "belongs to --protocol dyglib"),
+        (&["--model", "tgn", "--train-share", "0.5"], "--train-share is for --protocol prequential"),
+        (
+            &["--model", "tgn", "--protocol", "prequential", "--train-share", "2"],
+            "--train-share 2 is not in 0..=1",
+        ),
+        (
+            &["--model", "edgebank", "--protocol", "prequential", "--train-share", "0.5"],
+            "--train-share is for models that learn",
+        ),
     ] {
         let error = format!("{:#}", eval(folder.path(), flags).unwrap_err());
         assert!(error.contains(text), "{flags:?}: {error}");
@@ -209,8 +218,17 @@ fn tgn_under_prequential_has_edgebank_beside_it() {
         share(&found, key);
         share(&found, &format!("edgebank_{key}"));
     }
-    assert_eq!(found["sight"], "within-batch");
+    assert_eq!((&found["sight"], &found["train_share"]), (&"within-batch".into(), &1.0.into()));
     assert_eq!(found, timeless(eval(folder.path(), &flags).unwrap()), "a run follows from its flags");
+    let in_part = |share: &str| {
+        let found = eval(folder.path(), &[&flags[..], &["--train-share", share]].concat()).unwrap();
+        (self::share(&found, "mean_average_precision"), found["train_share"].as_f64())
+    };
+    let whole = self::share(&found, "mean_average_precision");
+    assert_eq!(in_part("1"), (whole, Some(1.0)));
+    let (none, some) = (in_part("0"), in_part("0.3"));
+    assert_eq!((none.1, some.1), (Some(0.0), Some(0.3)));
+    assert!(none.0 < some.0 && some.0 < whole, "{none:?}, {some:?}, {whole}");
 }
 
 #[test]

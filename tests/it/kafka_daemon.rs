@@ -27,7 +27,7 @@ pub fn daemon(broker: &Broker, topic: &str, data: &Path) -> Start {
         .set(&format!("ingest.kafka.group={group}"))
 }
 
-fn to_topic(broker: &Broker, topic: &str, partitions: i32, events: &Path) -> ProduceOptions {
+pub fn to_topic(broker: &Broker, topic: &str, partitions: i32, events: &Path) -> ProduceOptions {
     let target = TopicTarget {
         client: KafkaClientOptions::new(&broker.bootstrap()),
         topic: topic.to_owned(),
@@ -36,7 +36,7 @@ fn to_topic(broker: &Broker, topic: &str, partitions: i32, events: &Path) -> Pro
     ProduceOptions::new(events, ProduceTarget::Topic(target))
 }
 
-fn csv(path: PathBuf, rows: impl IntoIterator<Item = String>) -> PathBuf {
+pub fn csv(path: PathBuf, rows: impl IntoIterator<Item = String>) -> PathBuf {
     let mut file = std::io::BufWriter::new(std::fs::File::create(&path).unwrap());
     writeln!(file, "src,dst,ts").unwrap();
     rows.into_iter().for_each(|row| writeln!(file, "{row}").unwrap());

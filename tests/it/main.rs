@@ -57,6 +57,7 @@ mod openapi;
 mod operate;
 mod operations;
 mod operator;
+mod overload;
 mod package;
 mod process;
 mod protocol_edgebank;

@@ -1,12 +1,14 @@
-//! A step in virtual shards, and gradients that are deferred: both are the step that they stand for.
+//! A step in virtual shards, gradients that are deferred, and a step on some events of a batch: each is the step that it
+//! stands for.
 
 use evergraph::device::Device;
 use evergraph::event::{EdgeId, NodeId};
 use evergraph::model::tgn::Aggregator;
 use evergraph::model::walk::WalkOptions;
 use evergraph::model::{EdgeTypes, GatOptions, GraphMixerOptions, ModelOptions, TgatOptions, TgnOptions};
-use evergraph::train::{Negatives, Positives, StepMode, Trainer, TrainerOptions, World};
+use evergraph::train::{Negatives, Positives, PreparedBatch, StepMode, Trainer, TrainerOptions, World};
 
+use crate::models::models;
 use crate::tgn_stream::{BATCH, DESTINATIONS, SOURCES, Sight, Stream, options, tgn};
 
 /// Events that are learned before, and those of the step at hand, which is large enough for several parts.
@@ -19,13 +21,18 @@ fn still(model: impl Into<ModelOptions>, gradient_delay_batches: u64) -> Trainer
     TrainerOptions { model, learning_rate: 0.0, gradient_delay_batches, ..options() }
 }
 
-fn step(stream: &Stream, trainer: &mut Trainer, events: std::ops::Range<usize>, own_sources: bool) {
-    let world = World {
+/// What a step sees: the edges before it.
+fn world(stream: &Stream) -> World<'_> {
+    World {
         view: stream.graph.view_at(EdgeId(BEFORE as u64)),
         edge_features: &stream.edge_features,
         node_features: &stream.node_features,
         sampler: None,
-    };
+    }
+}
+
+fn step(stream: &Stream, trainer: &mut Trainer, events: std::ops::Range<usize>, own_sources: bool) {
+    let world = world(stream);
     let positives = Positives {
         src: &stream.src[events.clone()],
         dst: &stream.dst[events.clone()],
@@ -191,4 +198,55 @@ fn rows_are_let_go_with_nodes_and_weights_and_buffers_do_not_grow() {
     let weights = trainer.weights().unwrap();
     trainer.set_weights(&weights).unwrap();
     assert!(kept(&trainer).is_empty(), "rows of other weights");
+}
+
+#[test]
+fn a_step_on_some_events_scores_and_learns_from_these_and_remembers_all() {
+    let stream = Stream::new((BEFORE + STEP) / BATCH);
+    let places: Vec<u32> = (0..STEP as u32).filter(|place| place % 5 == 2 || *place > 700).collect();
+    for options in models() {
+        let options =
+            TrainerOptions { learning_rate: 0.0, model: options.model.with_dropout(0.0), ..options };
+        let run = |places: Option<&[u32]>, only_these: bool| {
+            let mut trainer = Trainer::new(options, &Device::Cpu).unwrap();
+            step(&stream, &mut trainer, 0..BEFORE, false);
+            let all: Vec<usize> = (BEFORE..BEFORE + STEP).collect();
+            let chosen = places
+                .filter(|_| only_these)
+                .map(|places| places.iter().map(|&place| BEFORE + place as usize));
+            let events = chosen.map_or(all, Iterator::collect);
+            let [src, dst, against] = [&stream.src, &stream.dst, &stream.against]
+                .map(|of| events.iter().map(|&i| of[i]).collect::<Vec<_>>());
+            let times: Vec<_> = events.iter().map(|&i| stream.times[i]).collect();
+            let edges: Vec<_> = events.iter().map(|&i| stream.edges[i]).collect();
+            let positives = Positives { src: &src, dst: &dst, times: &times, edges: &edges };
+            let negatives = Negatives { src: &src, dst: &against };
+            let world = world(&stream);
+            let preparer = trainer.preparer().scoring(places.filter(|_| !only_these).map(<[u32]>::to_vec));
+            let mut batch = PreparedBatch::default();
+            preparer.sample(&world, &positives, &negatives, StepMode::Train, &mut batch).unwrap();
+            preparer.expect(|node| trainer.state().mailbox.pending_event(node), &mut batch);
+            preparer.gather(&world, &mut batch).unwrap();
+            let report = trainer.step_prepared(&batch).unwrap();
+            let nodes = (0..SOURCES + DESTINATIONS).map(NodeId);
+            let memory: Vec<f32> = nodes
+                .filter_map(|node| trainer.state().written_row(node))
+                .flat_map(|(row, _)| row.to_vec())
+                .collect();
+            (report, gradients(&trainer), memory)
+        };
+        let (whole, _, memory) = run(None, false);
+        let (some, learned, remembered) = run(Some(&places), false);
+        let (these, expected, _) = run(Some(&places), true);
+        let of = |all: &[f32]| places.iter().map(|&place| all[place as usize]).collect::<Vec<f32>>();
+        assert_close(&some.positive, &of(&whole.positive));
+        assert_close(&some.negative, &of(&whole.negative));
+        assert_close(&some.positive, &these.positive);
+        assert_close(&learned, &expected);
+        assert!((some.loss - these.loss).abs() < 1e-4, "{} and {}", some.loss, these.loss);
+        assert_eq!(some.touched, whole.touched);
+        assert_eq!(remembered.len(), memory.len());
+        let off = remembered.iter().zip(&memory).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        assert!(off < 1e-5, "memory is off by {off}: {options:?}");
+    }
 }

@@ -147,7 +147,7 @@ impl Run<'_> {
                 // A walk model sees nothing of its batch.
                 let samples = trainer.model().needs().embeds();
                 let sight = if samples { args.sight.into() } else { Sight::EarlierBatches };
-                let mut model = TestThenTrain::new(stream, trainer, sight)?;
+                let mut model = TestThenTrain::new(stream, trainer, sight)?.learning_from(args.train_share);
                 evaluate_prequential(stream, &mut model, Some((bank(), sight)), batch_size, draws, watch)
             }
         }?;

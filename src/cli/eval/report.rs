@@ -78,6 +78,9 @@ impl Report {
         if args.met_share() > 0.0 && (prequential || model.is_some()) {
             self.set("met_negatives", args.met_share());
         }
+        if prequential && model.is_some() {
+            self.set("train_share", args.train_share);
+        }
         if let Some(model) = model.filter(|model| model.needs().embeds()) {
             self.set("embedding_dimension", model.needs().embedding_dim);
             self.set("dropout", args.dropout.unwrap_or_else(|| shortest(model.dropout())));

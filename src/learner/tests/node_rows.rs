@@ -34,7 +34,7 @@ fn learn_next(learner: &mut Learner, batch: &mut LearnBatch, ahead: bool) -> (Ve
     learner.feed.fill(batch, learner.options.batch_events, IDLE, Duration::ZERO).unwrap();
     batch.node_rows.set_seen(&learner.node_rows);
     let negatives = learner.negatives(batch);
-    learner.prepare(batch, &negatives, StepMode::Train).unwrap();
+    learner.prepare(batch, &negatives, &Choice::all(StepMode::Train)).unwrap();
     let scores = learner.trainer.score_prepared(&learner.prepared).unwrap();
     let engine = learner.shared.engine.clone();
     let world = step::world(&engine, (&engine.stores.node_features, None), batch);

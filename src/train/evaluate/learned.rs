@@ -15,6 +15,7 @@ use crate::sampler::DeviceSampler;
 use crate::train::lookahead::{Helper, Lookahead};
 use crate::train::protocol::{Batch, Populations};
 use crate::train::replay::{self, ReplayOptions};
+use crate::train::share::{Chosen, Share};
 use crate::train::stream::Stream;
 use crate::train::{PreparedBatch, Preparer, RankQuery, StepMode, StreamNegatives, Trainer, World};
 
@@ -214,6 +215,12 @@ pub struct TestThenTrain<'a> {
     sight: Sight,
     batch: PreparedBatch,
     replays: ReplayOptions,
+    /// More steps on each batch before it is taken in, as [`ReplayOptions::due`] counts them.
+    repeats: ReplayOptions,
+    /// Which share of each batch's events is learned from.
+    share: (f64, Share),
+    /// Events of the first batch, which is full.
+    full: usize,
     /// Where the negatives of replayed events come from.
     pool: StreamNegatives,
     old: Batch,
@@ -229,14 +236,78 @@ impl<'a> TestThenTrain<'a> {
         let features = StreamFeatures::new(stream, trainer.options().model.edge_types())?;
         let graph = Graph::of(&trainer, &EdgeBatch::default())?;
         let (batch, replayed) = (PreparedBatch::default(), PreparedBatch::default());
-        let (replays, pool, old) = (ReplayOptions::default(), StreamNegatives::new(), Batch::default());
-        Ok(Self { stream, trainer, features, graph, sight, batch, replays, pool, old, replayed })
+        let ([replays, repeats], pool) = ([ReplayOptions::default(); 2], StreamNegatives::new());
+        let old = Batch::default();
+        let share = (1.0, Share::default());
+        Ok(Self {
+            stream,
+            trainer,
+            features,
+            graph,
+            sight,
+            batch,
+            replays,
+            repeats,
+            share,
+            full: 0,
+            pool,
+            old,
+            replayed,
+        })
     }
 
     /// The same, which trains on old events again too.
     #[must_use]
     pub fn replaying(self, replays: ReplayOptions) -> Self {
         Self { replays, ..self }
+    }
+
+    /// The same, with so many more steps on each new batch: what as many replays have to be compared with.
+    #[must_use]
+    pub fn repeating(self, ratio: f64) -> Self {
+        Self { repeats: ReplayOptions { ratio, ..ReplayOptions::default() }, ..self }
+    }
+
+    /// The same, whose steps learn from this share of each batch's events, as a daemon's do that is behind.
+    #[must_use]
+    pub fn learning_from(self, share: f64) -> Self {
+        Self { share: (share, Share::default()), ..self }
+    }
+
+    /// Scores all of a batch, and learns from a part of it.
+    fn step_in_part(&mut self, batch: &Batch, first: usize) -> Result<Scores, EvaluationError> {
+        let world = self.features.world(&self.graph);
+        let (positives, negatives) = (batch.positives(), batch.negatives());
+        self.trainer.prepare(&world, &positives, &negatives, StepMode::Score, &mut self.batch)?;
+        let (positive, negative) = self.trainer.score_prepared(&self.batch)?;
+        let key = [self.trainer.options().seed, first as u64];
+        let (mode, places) = match self.share.1.next(key, self.share.0, (batch.rows.len(), self.full)) {
+            Chosen::All => (StepMode::Train, None),
+            Chosen::Part(places) => (StepMode::Train, Some(places)),
+            Chosen::Nothing => (StepMode::StateOnly, None),
+        };
+        let preparer = self.trainer.preparer().scoring(places);
+        preparer.sample(&world, &positives, &negatives, mode, &mut self.batch)?;
+        preparer.expect(|node| self.trainer.state().mailbox.pending_event(node), &mut self.batch);
+        preparer.gather(&world, &mut self.batch)?;
+        self.trainer.step_prepared(&self.batch)?;
+        Ok(Scores { positive, negative })
+    }
+
+    /// The step of the batch at hand, with its repeats, which come before it is taken in and after it is scored.
+    fn step(&mut self, first: usize) -> Result<Scores, EvaluationError> {
+        let due =
+            if self.batch.mode() == StepMode::Train { self.repeats.due(self.trainer.steps()) } else { 0 };
+        if due == 0 {
+            let report = self.trainer.test_and_step(&self.batch)?;
+            return Ok(Scores { positive: report.positive, negative: report.negative });
+        }
+        let (positive, negative) = self.trainer.score_prepared(&self.batch)?;
+        for number in 0..due {
+            self.trainer.replay_prepared(&self.batch, (first as u64).wrapping_add(number << 48))?;
+        }
+        self.trainer.step_prepared(&self.batch)?;
+        Ok(Scores { positive, negative })
     }
 
     /// The replays that are due with the step of a batch that begins at row `first`.
@@ -273,15 +344,20 @@ impl Contender for TestThenTrain<'_> {
         if self.sight == Sight::WithinBatch {
             self.graph.add(&edges)?;
         }
-        let world = self.features.world(&self.graph);
-        self.trainer.prepare(&world, &batch.positives(), &batch.negatives(), mode, &mut self.batch)?;
-        let report = self.trainer.test_and_step(&self.batch)?;
+        self.full = self.full.max(batch.rows.len());
+        let scores = if mode == StepMode::Train && self.share.0 < 1.0 {
+            self.step_in_part(batch, first)?
+        } else {
+            let world = self.features.world(&self.graph);
+            self.trainer.prepare(&world, &batch.positives(), &batch.negatives(), mode, &mut self.batch)?;
+            self.step(first)?
+        };
         self.graph.add(&edges)?;
         self.pool.observe(&batch.src, &batch.dst, &[]);
         if mode == StepMode::Train {
             self.replay(first, batch.rows.len())?;
         }
-        Ok(Scores { positive: report.positive, negative: report.negative })
+        Ok(scores)
     }
 
     fn score_candidates(
