@@ -52,9 +52,8 @@ vendor() {
         >"$VENDOR/hooks.js"
     cp "$work/htm/dist/htm.mjs" "$VENDOR/htm.js"
     { cat "$work/uplot/dist/uPlot.iife.min.js" && echo 'export default uPlot;'; } >"$VENDOR/uplot.js"
-    cp "$work/uplot/dist/uPlot.min.css" "$VENDOR/uplot.css"
     rm -rf "$work"
-    (cd "$VENDOR" && LC_ALL=C sha256sum -- *.js *.css *.LICENSE >SHA256SUMS)
+    (cd "$VENDOR" && LC_ALL=C sha256sum -- *.js *.LICENSE >SHA256SUMS)
 }
 
 check() { (cd "$VENDOR" && sha256sum --check --quiet --strict SHA256SUMS) || die "run scripts/console.sh vendor"; }

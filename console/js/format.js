@@ -31,6 +31,7 @@ export function bytes(value) {
 
 export function seconds(value) {
   if (!isThere(value)) return [NONE, ""];
+  if (value === 0) return ["0", "s"];
   if (value < 1e-3) return [(value * 1e6).toFixed(0), "µs"];
   if (value < 1) return [(value * 1e3).toFixed(value < 0.01 ? 1 : 0), "ms"];
   if (value < 120) return [value.toFixed(1), "s"];

@@ -12,6 +12,7 @@ const COLUMNS = {
   edgebank_average_precision: ({ status }) => status.learner.edgebank_average_precision,
 };
 const DECISIONS_MAX = 50;
+const RATE_POINTS = 5;
 
 export class History {
   constructor(sent) {
@@ -20,12 +21,16 @@ export class History {
     this.columns = {};
     for (const name of Object.keys(COLUMNS)) this.columns[name] = sent[name].slice();
     this.decisions = sent.decisions.slice();
+    // The figures that come with the curves are a moment younger than their last point: too close for a rate.
+    this.isNew = true;
     this.ticks = 0;
   }
 
   add(figures) {
     this.note(figures.status.learner.gate?.last);
-    if (figures.restoring || this.ticks++ % this.stride !== 0) return;
+    const isNew = this.isNew;
+    this.isNew = false;
+    if (isNew || figures.restoring || this.ticks++ % this.stride !== 0) return;
     if (this.columns.at_unix_ms.length >= this.pointsMax) this.thin();
     for (const [name, of] of Object.entries(COLUMNS)) this.columns[name].push(of(figures) ?? null);
   }
@@ -47,13 +52,14 @@ export class History {
     return this.columns.at_unix_ms.map((at) => at / 1000);
   }
 
-  // What a count grew by, per second, between a point and the one before it. A count that falls is that of a daemon
-  // which was restarted on other data.
+  // What a count grew by per second, over the few points up to each: batches come in one piece, and are no bursts. A
+  // count that falls is that of a daemon which was restarted on other data.
   rates(name) {
     const [at, counts] = [this.columns.at_unix_ms, this.columns[name]];
     return counts.map((count, index) => {
-      const [seconds, grown] = [(at[index] - at[index - 1]) / 1000, count - counts[index - 1]];
-      return index > 0 && seconds > 0 && grown >= 0 ? grown / seconds : null;
+      const from = Math.max(0, index - RATE_POINTS);
+      const [seconds, grown] = [(at[index] - at[from]) / 1000, count - counts[from]];
+      return seconds > 0 && grown >= 0 ? grown / seconds : null;
     });
   }
 }

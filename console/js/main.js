@@ -95,8 +95,8 @@ function KeyForm({ problem }) {
         <button>Open</button>
       </form>
       <p class="empty">
-        One of the daemon's <code>api.keys_file</code>. With the role <code>read</code> it shows everything; with
-        <code>admin</code> it also pushes events and operates. It stays in this tab until the tab is closed.
+        One of the daemon's <code>api.keys_file</code>. With the role <code>read</code> it shows everything; with the role
+        ${" "}<code>admin</code> it also pushes events and operates. It stays in this tab until the tab is closed.
       </p>
       ${key.get() && html`<${Problem} error=${problem} />`}
     </section>

@@ -11,6 +11,8 @@ import { Empty, Legend, nodeLink, Panel, Problem, Table } from "./parts.js";
 const SIZES = [500, 1000, 2000, 5000];
 const MARGIN = 16;
 const LISTED = 10;
+// The share of nodes at either end of an axis that may be drawn at the edge.
+const CUT = 0.005;
 
 // The word before the first digit or sign of a key: what kind of node it is, where keys are named so.
 const kindOf = (node) => (typeof node === "number" ? "numbers" : (/^[^\d\W]+/.exec(node)?.[0] ?? "others"));
@@ -64,13 +66,21 @@ const COLORINGS = {
   },
 };
 
+// Where all but a few values lie: one node far away would press all others together.
+function middle(values) {
+  const sorted = values.slice().sort((one, other) => one - other);
+  const cut = Math.floor(sorted.length * CUT);
+  return [sorted[cut], sorted[sorted.length - 1 - cut]];
+}
+
 function drawMap(nodes, coloring) {
   return (context, width, height) => {
-    const [xs, ys] = [nodes.map(({ x }) => x), nodes.map(({ y }) => y)];
-    const [left, right, low, high] = [Math.min(...xs), Math.max(...xs), Math.min(...ys), Math.max(...ys)];
+    const [left, right] = middle(nodes.map(({ x }) => x));
+    const [low, high] = middle(nodes.map(({ y }) => y));
     // One scale for both axes: distances are distances.
     const scale = Math.min((width - 2 * MARGIN) / (right - left || 1), (height - 2 * MARGIN) / (high - low || 1));
-    const at = (value, from, to, size) => size / 2 + (value - (from + to) / 2) * scale;
+    const at = (value, from, to, size) =>
+      Math.min(Math.max(size / 2 + (value - (from + to) / 2) * scale, MARGIN / 2), size - MARGIN / 2);
     const { colors } = COLORINGS[coloring](nodes);
     const radius = nodes.length > 2000 ? 2.2 : 3.2;
     context.globalAlpha = 0.85;
@@ -99,7 +109,7 @@ function Drawn({ data, coloring }) {
   return html`
     <${Panel} title="${count(nodes.length)} of ${count(data.nodes_total)} nodes" aside=${shares}>
       <${Drawing} label="Map of ${nodes.length} nodes by their embeddings; ${shares}" ratio=${0.6} draw=${draw} />
-      <${Legend} items=${legend} />
+      <${Legend} items=${[...legend, ["the farthest nodes are drawn at the edge", "transparent"]]} />
     <//>
     <${Panel} title="Nodes of the map with the most edges">
       <${Table} label="Largest nodes of the map" columns=${[["Node"], ["Edges", true], ["Role"]]} rows=${rows} />
@@ -109,7 +119,7 @@ function Drawn({ data, coloring }) {
 
 export function MapPage() {
   const [size, setSize] = useState(1000);
-  const [coloring, setColoring] = useState("degree");
+  const [coloring, setColoring] = useState("role");
   const [turn, setTurn] = useState(0);
   const { data, error, loading } = useLoaded((signal) => get(`v1/map?limit=${size}`, { signal }), [size, turn]);
   return html`

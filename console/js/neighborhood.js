@@ -8,6 +8,8 @@ import { eventTime, span } from "./format.js";
 
 const RINGS = [1 / 3, 2 / 3, 1];
 const LABELS_MAX = 10;
+// Pixels between rings whose ages can be read.
+const RING_LABELS_MIN = 40;
 
 // A scale from ages to 0..1, and back. The tenth part of all ages is where it becomes logarithmic.
 function scaleOf(ages) {
@@ -47,21 +49,18 @@ export function drawNeighborhood(name, edges, now, unit) {
 }
 
 function rings(context, x, y, radius, scale, unit) {
-  context.lineWidth = 1;
+  let last = 0;
   for (const place of RINGS) {
     const age = scale.age(place);
-    context.strokeStyle = color("grid");
+    const far = radius(age);
+    context.lineWidth = 1;
+    context.strokeStyle = color("line");
     context.beginPath();
-    context.arc(x, y, radius(age), 0, 2 * Math.PI);
+    context.arc(x, y, far, 0, 2 * Math.PI);
     context.stroke();
-    write(
-      context,
-      span(Math.round(age), unit),
-      x + radius(age) * 0.7071,
-      y + radius(age) * 0.7071 + 10,
-      "left",
-      color("quiet"),
-    );
+    if (far - last < RING_LABELS_MIN) continue;
+    last = far;
+    write(context, span(Math.round(age), unit), x, y + far + 4, "center", color("quiet"));
   }
 }
 
@@ -95,9 +94,11 @@ function labels(context, points, width, height) {
   }
 }
 
+// Text in front of lines, with a rim that keeps these away.
 function write(context, text, x, y, align, fill) {
-  context.font = "12px system-ui, sans-serif";
-  context.textAlign = align;
+  Object.assign(context, { font: "12px system-ui, sans-serif", textAlign: align, lineWidth: 4, lineJoin: "round" });
+  context.strokeStyle = color("panel");
+  context.strokeText(text, x, y);
   context.fillStyle = fill;
   context.fillText(text, x, y);
 }

@@ -80,7 +80,7 @@ function Neighborhood({ name, edges, unit, now }) {
     .slice(0, LISTED_MAX)
     .map((edge) => [
       nodeLink(edge.node),
-      edge.direction === "out" ? "to it" : "from it",
+      edge.direction === "out" ? "to neighbor" : "from neighbor",
       eventTime(edge.time, unit),
       span(Math.max(0, now - edge.time), unit),
     ]);
@@ -92,8 +92,8 @@ function Neighborhood({ name, edges, unit, now }) {
         <${Drawing} label="The ${edges.length} newest edges of ${name}, to ${neighbors} neighbors" ratio=${0.85}
           draw=${draw} />
         <${Legend} items=${[
-          ["an event to it", color("series-1")],
-          ["an event from it", color("series-2")],
+          ["an event to the neighbor", color("series-1")],
+          ["an event from the neighbor", color("series-2")],
         ]} />
       <//>
       <${Panel} title="Newest edges" aside="${rows.length} of ${edges.length} that are drawn">
@@ -116,7 +116,7 @@ function Ranked({ title, aside, loaded, rows, column, empty }) {
       ${isOff && html`<${Empty}>The live index is off: <code>index.bytes_max</code> turns it on.<//>`}
       ${!isOff && html`<${Problem} error=${error} />`}
       ${data && !rows.length && html`<${Empty}>${empty}<//>`}
-      ${rows.length > 0 && html`<${Table} label=${title} columns=${[["Node"], [column, true], [""]]} rows=${rows} />`}
+      ${rows.length > 0 && html`<${Table} label=${title} columns=${[["Node"], [column, true], ["Note"]]} rows=${rows} />`}
       ${!data && !error && html`<${Empty}>Loading …<//>`}
     <//>
   `;

@@ -119,8 +119,8 @@ const Outcome = ({ at, done, error }) =>
 const NO_KEYS = html`
   <${Notice} kind="calm">
     Operations need a key with the role <code>admin</code>. A daemon without keys takes them from programs on its own
-    machine only, and from no page in a browser, so that none of another server can send them: set
-    <code>api.keys_file</code>, or use <code>evergraph</code> on the command line.
+    machine only, and from no page in a browser, so that none of another server can send them. So set
+    ${" "}<code>api.keys_file</code>, or use <code>evergraph</code> on the command line.
   <//>
 `;
 

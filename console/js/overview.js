@@ -6,12 +6,6 @@ import { html } from "./html.js";
 import { Empty, Figure, Panel, Pill, Table } from "./parts.js";
 import { Plot } from "./plot.js";
 
-// The latest rate over some seconds: a batch that was just learned is no jump of the rate.
-function latest(rates) {
-  const recent = rates.slice(-5).filter((rate) => rate !== null);
-  return recent.length ? recent.reduce((sum, rate) => sum + rate, 0) / recent.length : null;
-}
-
 const SOURCES = {
   model: "the promoted model",
   candidate: "the model in training",
@@ -20,14 +14,13 @@ const SOURCES = {
 
 function Figures({ status, history }) {
   const { learner, graph, log } = status;
-  const rates = history?.rates("stored_events") ?? [];
   const [memory, memoryUnit] = bytes(status.resident_bytes);
   const [p50, p50Unit] = seconds(learner.end_to_end_freshness_p50_seconds);
   const ahead =
     learner.average_precision === null ? null : learner.average_precision - learner.edgebank_average_precision;
   return html`
     <dl class="figures">
-      <${Figure} id="events-rate" name="Events stored" value=${short(latest(rates))} unit="/s"
+      <${Figure} id="events-rate" name="Events stored" value=${short(history?.rates("stored_events").at(-1))} unit="/s"
         note="${count(log.durable_position)} in the log" />
       <${Figure} id="lag" name="Learner lag" value=${short(learner.lag_events)} unit="events"
         note=${learner.catch_up ? caughtUp(learner.catch_up) : `${count(learner.applied_position)} learned`} />
@@ -149,20 +142,19 @@ function Memory({ status }) {
     ["Names", dictionary],
     ["Learner", sum(learned)],
     ["Published node states", learner.node_state_bytes],
+    ...(onDevice > 0 ? [["Graph on the GPU", onDevice]] : []),
   ];
-  const most = Math.max(...parts.map(([, held]) => held), 1);
   const rows = parts.map(([name, held, tier]) => [
     name,
     joined(bytes(held)),
     tier ? joined(bytes(tier.disk_bytes)) : NONE,
-    tier ? `${joined(bytes(tier.budget_bytes))} (${percent(tier.memory_bytes / tier.budget_bytes)})` : NONE,
-    html`<${Bar} share=${tier ? tier.memory_bytes / tier.budget_bytes : held / most} />`,
+    tier ? joined(bytes(tier.budget_bytes)) : NONE,
+    tier ? percent(tier.memory_bytes / tier.budget_bytes) : NONE,
+    tier && html`<${Bar} share=${tier.memory_bytes / tier.budget_bytes} />`,
   ]);
-  if (onDevice > 0)
-    rows.push(["Graph on the GPU", joined(bytes(onDevice)), NONE, NONE, html`<${Bar} share=${onDevice / most} />`]);
   const failing = Object.entries(memory).filter(([, tier]) => tier.failing);
+  const columns = [["Part"], ["Memory", true], ["Disk", true], ["Budget", true], ["Used", true], ["of budget"]];
   const [resident, ofLog] = [status.resident_bytes, status.log.bytes].map((held) => joined(bytes(held)));
-  const columns = [["Part"], ["Memory", true], ["Disk", true], ["Budget", true], [""]];
   return html`
     <${Panel} title="Memory by tier" aside="${resident} resident, ${ofLog} of log on disk">
       <${Table} label="Memory by part and tier" columns=${columns} rows=${rows} />

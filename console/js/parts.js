@@ -23,7 +23,7 @@ export const Figure = ({ id, name, value, unit, note }) => html`
 
 // `columns` are [name, isNumber], rows are lists of cells. Wide tables are scrolled, by keyboard too.
 export const Table = ({ label, columns, rows }) => html`
-  <div class="scroll" tabindex="0" role="region" aria-label=${label}>
+  <div class="scroll" tabindex="0" role="region" aria-label="Table: ${label}">
     <table>
       <thead>
         <tr>

@@ -5,7 +5,7 @@ import { color, watchScheme } from "./colors.js";
 import { html, useEffect, useRef, useState } from "./html.js";
 import { Legend } from "./parts.js";
 
-const HEIGHT = 190;
+const HEIGHT = 180;
 
 function options(width, lines, format) {
   const axis = {
@@ -18,16 +18,17 @@ function options(width, lines, format) {
   return {
     width,
     height: HEIGHT,
+    padding: [8, 24, 0, 0],
     legend: { show: false },
     cursor: { drag: { x: false, y: false }, points: { size: 6 }, y: false },
     scales: { x: { time: true }, y: { range: (_, low, high) => room(low, high) } },
     axes: [
-      { ...axis, space: 90, values: (_, at) => at.map((second) => time(new Date(second * 1000))) },
+      { ...axis, size: 28, space: 70, values: (_, at) => at.map((second) => time(new Date(second * 1000))) },
       { ...axis, size: 62, space: 36, values: (_, values) => values.map(format) },
     ],
     series: [
       {},
-      ...lines.map((line) => ({ stroke: color(line.color), width: 1.75, spanGaps: false, points: { show: false } })),
+      ...lines.map((line) => ({ stroke: color(line.color), width: 1.5, spanGaps: false, points: { show: false } })),
     ],
   };
 }

@@ -104,7 +104,8 @@ pub(super) async fn map(
     let spread = move || engine.spread_nodes(limit);
     let (nodes, nodes_total) = blocking(Some(permit.clone()), limits.request_timeout, spread).await?;
     let keys: Vec<NodeKey> = nodes.iter().map(|node| node.key.clone()).collect();
-    let work = app.embeddings.submit(keys, UnknownKeys::Error, None, (permit.clone(), limits.request_timeout));
+    let work =
+        app.embeddings.submit(keys, UnknownKeys::Error, None, (permit.clone(), limits.request_timeout));
     let (_, embedded) = work.await?;
     let project = move || projected(nodes, nodes_total, embedded);
     let response = app.state.bulk.run(Some(permit.clone()), limits.request_timeout, project).await?;

@@ -20,7 +20,9 @@ use super::operator::Operating;
 use super::sources::Sources;
 use super::tiers::Budgets;
 use super::{Parts, StatusSource, unix_ms};
-use crate::api::{self, ApiLimits, ApiState, Bulk, Feed, Health, Info, Keys, OPERATIONS_MAX, Routes, State, Tls};
+use crate::api::{
+    self, ApiLimits, ApiState, Bulk, Feed, Health, Info, Keys, OPERATIONS_MAX, Routes, State, Tls,
+};
 use crate::config::Config;
 use crate::device::wake_promptly;
 use crate::metrics::Metrics;

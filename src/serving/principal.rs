@@ -29,7 +29,10 @@ pub fn plane(rows: &[Vec<f32>]) -> Plane {
     let axes = covariance.axes();
     let place = |row: &Vec<f32>| axes.each_ref().map(|(axis, _)| project(row, &mean, axis));
     let share = |held: f64| if variance > 0.0 { (held / variance).clamp(0.0, 1.0) } else { 0.0 };
-    Plane { places: rows.iter().map(place).collect(), explained: axes.each_ref().map(|(_, held)| share(*held)) }
+    Plane {
+        places: rows.iter().map(place).collect(),
+        explained: axes.each_ref().map(|(_, held)| share(*held)),
+    }
 }
 
 #[allow(clippy::cast_precision_loss)]
@@ -44,7 +47,8 @@ fn mean(rows: &[Vec<f32>], width: usize) -> Vec<f64> {
 
 #[allow(clippy::cast_possible_truncation)]
 fn project(row: &[f32], mean: &[f64], axis: &[f64]) -> f32 {
-    row.iter().zip(mean).zip(axis).map(|((value, mean), axis)| (f64::from(*value) - mean) * axis).sum::<f64>() as f32
+    row.iter().zip(mean).zip(axis).map(|((value, mean), axis)| (f64::from(*value) - mean) * axis).sum::<f64>()
+        as f32
 }
 
 /// A symmetric matrix, row by row.
@@ -125,7 +129,9 @@ fn distance(one: &[f64], other: &[f64]) -> f64 {
 /// Gives it length 1; what is as good as zero becomes zero: there is no such axis.
 fn normalize(vector: &mut [f64]) {
     let length = dot(vector, vector).sqrt();
-    vector.iter_mut().for_each(|value| *value = if length > f64::MIN_POSITIVE { *value / length } else { 0.0 });
+    vector
+        .iter_mut()
+        .for_each(|value| *value = if length > f64::MIN_POSITIVE { *value / length } else { 0.0 });
 }
 
 fn subtract(vector: &mut [f64], axis: &[f64]) {

@@ -34,7 +34,8 @@ impl QueryEngine {
             }
             let Ok(id) = u32::try_from(place).map(NodeId) else { break };
             if let Some(key) = keys.key(id) {
-                let (degree, is_destination) = (self.stores.graph.degree(id), self.states.touched.is_destination(id));
+                let (degree, is_destination) =
+                    (self.stores.graph.degree(id), self.states.touched.is_destination(id));
                 found.push(SpreadNode { key, degree, is_destination });
             }
         }

@@ -46,16 +46,20 @@ pub struct Browser {
 impl Browser {
     /// Starts one; `None`, and says so, where there is no Chromium or no driver of it.
     pub fn start() -> Option<Self> {
-        let there = |name: &str| Command::new(name).arg("--version").output().is_ok_and(|said| said.status.success());
+        let there =
+            |name: &str| Command::new(name).arg("--version").output().is_ok_and(|said| said.status.success());
         if !there("chromedriver") || !there("chromium") {
             let required = std::env::var_os("EVERGRAPH_BROWSER").is_some();
             assert!(!required, "EVERGRAPH_BROWSER requires chromium and chromedriver: scripts/setup.sh test");
-            crate::skip::skipped("the console is not tested in a browser: scripts/setup.sh test installs chromium");
+            crate::skip::skipped(
+                "the console is not tested in a browser: scripts/setup.sh test installs chromium",
+            );
             return None;
         }
         let alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
         let mut command = Command::new("chromedriver");
-        let mut driver = command.arg("--port=0").stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let mut driver =
+            command.arg("--port=0").stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         let said = BufReader::new(driver.stdout.take().unwrap());
         let port = said.lines().map_while(Result::ok).find_map(|line| {
             let port = line.split("successfully on port ").nth(1)?;

@@ -72,7 +72,9 @@ fn files_come_with_a_policy_and_only_where_they_are_not_known() {
         let file = live.get(path);
         assert_eq!((file.status, file.header("content-type")), (200, Some(kind)), "{path}");
         let policy = file.header("content-security-policy").unwrap();
-        for part in ["default-src 'none'", "script-src 'self'", "connect-src 'self'", "frame-ancestors 'none'"] {
+        for part in
+            ["default-src 'none'", "script-src 'self'", "connect-src 'self'", "frame-ancestors 'none'"]
+        {
             assert!(policy.contains(part), "{policy}");
         }
         assert!(!policy.contains("unsafe") && !policy.contains("http"), "{policy}");
@@ -82,7 +84,9 @@ fn files_come_with_a_policy_and_only_where_they_are_not_known() {
         assert_eq!((again.status, again.body.len(), again.header("etag")), (304, 0, Some(tag)), "{path}");
         assert_eq!(live.request("GET", path, &[("if-none-match", "\"other\"")], b"").status, 200, "{path}");
     }
-    for missing in ["/ui/nothing.js", "/ui/js", "/ui/../Cargo.toml", "/ui/%2e%2e/Cargo.toml", "/ui/vendor/SHA256SUMS"] {
+    for missing in
+        ["/ui/nothing.js", "/ui/js", "/ui/../Cargo.toml", "/ui/%2e%2e/Cargo.toml", "/ui/vendor/SHA256SUMS"]
+    {
         let refused = live.get(missing);
         assert_eq!((refused.status, refused.error_type().as_str()), (404, "unknown_route"), "{missing}");
     }
@@ -117,7 +121,8 @@ fn libraries_are_those_that_were_fetched() {
         assert_eq!(found, sum, "{name} was changed: run scripts/console.sh vendor");
         listed.push(name);
     }
-    let files = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let files =
+        std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
     let mut files: Vec<String> = files.filter(|name| name != "SHA256SUMS").collect();
     files.sort();
     listed.sort_unstable();
@@ -134,7 +139,10 @@ fn figures_need_a_key_where_the_daemon_has_keys_and_files_do_not() {
     assert_eq!(live.get("/ui/").status, 200);
     assert_eq!(live.get("/ui/live").status, 401);
     let of = |key| Stream::open(&address, Some(key)).map(|_| ());
-    assert_eq!((of("aaaaaaaaaaaaaaaa"), of("bbbbbbbbbbbbbbbb"), of("cccccccccccccccc")), (Ok(()), Err(403), Err(401)));
+    assert_eq!(
+        (of("aaaaaaaaaaaaaaaa"), of("bbbbbbbbbbbbbbbb"), of("cccccccccccccccc")),
+        (Ok(()), Err(403), Err(401))
+    );
     let foreign = Live::start().request("GET", "/ui/live", &[("origin", "http://elsewhere.example")], b"");
     assert_eq!(foreign.error_type(), "foreign_page");
 }
@@ -149,7 +157,9 @@ fn a_stream_begins_with_the_curves_and_goes_on_with_the_status() {
     assert_eq!(event, "history");
     let points = |name: &str| history[name].as_array().unwrap().len();
     assert!(points("at_unix_ms") >= 3, "{history}");
-    for column in ["stored_events", "learned_events", "lag_events", "average_precision", "edgebank_average_precision"] {
+    for column in
+        ["stored_events", "learned_events", "lag_events", "average_precision", "edgebank_average_precision"]
+    {
         assert_eq!(points(column), points("at_unix_ms"), "{column}");
     }
     let (mut first, expected) = (stream.status(), live.get("/v1/status").json());
@@ -164,7 +174,8 @@ fn a_stream_begins_with_the_curves_and_goes_on_with_the_status() {
     live.state.health.set(Health::DAEMON, State::Failed, Health::STARTING);
     live.state.metrics.log.replay_position.set(5);
     live.state.metrics.log.replay_end_position.set(9);
-    let restoring = std::iter::from_fn(|| Some(stream.status())).take(20).find(|found| !found["restoring"].is_null());
+    let restoring =
+        std::iter::from_fn(|| Some(stream.status())).take(20).find(|found| !found["restoring"].is_null());
     assert_eq!(restoring.unwrap()["restoring"], serde_json::json!({ "position": 5, "end_position": 9 }));
 }
 
@@ -194,20 +205,28 @@ fn a_stop_ends_the_streams_of_open_pages() {
     live.begin_stop();
     assert_eq!(stream.next(), None);
     live.join();
-    assert!(begun.elapsed() < Duration::from_secs(4), "an open page held the server for {:?}", begun.elapsed());
+    assert!(
+        begun.elapsed() < Duration::from_secs(4),
+        "an open page held the server for {:?}",
+        begun.elapsed()
+    );
 }
 
 #[test]
 fn a_map_places_nodes_by_their_embeddings() {
     let live = Live::start();
     let map = live.get("/v1/map").json();
-    let names: Vec<String> = map["nodes"].as_array().unwrap().iter().map(|node| node["node"].to_string()).collect();
+    let names: Vec<String> =
+        map["nodes"].as_array().unwrap().iter().map(|node| node["node"].to_string()).collect();
     assert_eq!((names.len(), &map["nodes_total"]), (3, &3.into()), "{map}");
     for name in ["\"alice\"", "\"bob\"", "7"] {
         assert!(names.contains(&name.to_owned()), "{names:?}");
     }
     let shares: Vec<f64> = map["explained"].as_array().unwrap().iter().filter_map(Value::as_f64).collect();
-    assert!(shares[0] >= shares[1] && (shares.iter().sum::<f64>() - 1.0).abs() < 1e-6, "three points lie in a plane");
+    assert!(
+        shares[0] >= shares[1] && (shares.iter().sum::<f64>() - 1.0).abs() < 1e-6,
+        "three points lie in a plane"
+    );
     // So their distances are those of the embeddings.
     let keys = serde_json::json!({ "nodes": ["alice", "bob", 7] });
     let found = live.post("/v1/embeddings", &keys).json();
@@ -246,7 +265,8 @@ fn fifty_open_pages_cost_two_percent_of_a_core_at_most() {
     const SECONDS: u64 = 8;
     let folder = tempfile::tempdir().unwrap();
     let process: Process = Start::in_dir(folder.path()).ready();
-    let events: String = (0..20_000).map(|i| format!("{{\"src\":{},\"dst\":{},\"ts\":{i}}}\n", i % 900, i % 77)).collect();
+    let events: String =
+        (0..20_000).map(|i| format!("{{\"src\":{},\"dst\":{},\"ts\":{i}}}\n", i % 900, i % 77)).collect();
     assert!(process.push_or_dies(&events, 20_000));
     process.wait_until("learned", |status| status["learner"]["applied_position"] == 20_000);
     std::thread::sleep(Duration::from_secs(3));

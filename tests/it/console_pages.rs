@@ -33,7 +33,9 @@ fn daemon(folder: &Path) -> Process {
     let small = ["model.memory_dimension=16", "model.time_dimension=16", "model.embedding_dimension=16"];
     let start = small.iter().fold(Start::in_dir(folder), |start, setting| start.set(setting));
     let process = start.set("index.bytes_max=67108864").set("stream.time_unit=seconds").ready();
-    let event = |i: u64| format!("{{\"src\":\"u-{}\",\"dst\":\"i-{}\",\"ts\":{}}}\n", i % 40, i * 7 % 23, 1_700_000_000 + i);
+    let event = |i: u64| {
+        format!("{{\"src\":\"u-{}\",\"dst\":\"i-{}\",\"ts\":{}}}\n", i % 40, i * 7 % 23, 1_700_000_000 + i)
+    };
     let events: String = (0..600).map(event).collect();
     assert!(process.push_or_dies(&events, 600));
     process.wait_until("learned", |status| status["learner"]["applied_position"] == 600);
@@ -43,7 +45,8 @@ fn daemon(folder: &Path) -> Process {
 /// A number as pages write it.
 fn shown(value: &Value) -> String {
     let text = value.as_u64().unwrap().to_string();
-    let groups: Vec<&str> = text.as_bytes().rchunks(3).rev().map(|group| std::str::from_utf8(group).unwrap()).collect();
+    let groups: Vec<&str> =
+        text.as_bytes().rchunks(3).rev().map(|group| std::str::from_utf8(group).unwrap()).collect();
     groups.join(",")
 }
 
@@ -82,7 +85,7 @@ fn figures_are_those_of_the_status_and_a_pushed_event_appears() {
     browser.script("location.hash = '#/node/newcomer'");
     assert_eq!(browser.text("#degree .value"), "1");
     let edges = browser.text("[aria-label='Newest edges'] tbody");
-    assert!(edges.contains("u-1") && edges.contains("from it"), "{edges}");
+    assert!(edges.contains("u-1") && edges.contains("from neighbor"), "{edges}");
     let like = browser.text("[aria-label='Most similar nodes'] tbody");
     assert!(like.contains("i-") || like.contains("u-"), "{like}");
     browser.script("location.hash = '#/node/nobody'");
@@ -93,7 +96,8 @@ fn figures_are_those_of_the_status_and_a_pushed_event_appears() {
 /// No request has left the daemon, and nothing was logged but refusals that a test caused.
 fn assert_nothing_went_wrong(browser: &Browser, process: &Process, expected: &[&str]) {
     let mine = process.url("/");
-    let foreign: Vec<String> = browser.requested().into_iter().filter(|url| !url.starts_with(&mine)).collect();
+    let foreign: Vec<String> =
+        browser.requested().into_iter().filter(|url| !url.starts_with(&mine)).collect();
     assert!(foreign.iter().all(|url| url.starts_with("data:") || url.starts_with("chrome:")), "{foreign:?}");
     let is_expected = |entry: &Value| {
         let text = entry["message"].as_str().unwrap();
@@ -104,7 +108,8 @@ fn assert_nothing_went_wrong(browser: &Browser, process: &Process, expected: &[&
 }
 
 fn axe() -> Option<String> {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(".cache/tools/axe/axe_playwright_python/axe.min.js");
+    let file =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join(".cache/tools/axe/axe_playwright_python/axe.min.js");
     let text = std::fs::read_to_string(&file).ok();
     if text.is_none() {
         let required = std::env::var_os("EVERGRAPH_BROWSER").is_some();
@@ -141,10 +146,9 @@ fn pages_are_for_everybody_and_fit_small_screens() {
                  axe.run(document, { resultTypes: ['violations'] }).then(
                    ({ violations }) => done(violations.map(({ id, impact, help, nodes }) =>
                      ({ id, impact, help, nodes: nodes.map(({ html, failureSummary }) => html + ' ' + failureSummary) }))),
-                   (error) => done([{ id: String(error), impact: 'serious' }]));",
+                   (error) => done([String(error)]));",
             );
-            let serious: Vec<&Value> = found.as_array().unwrap().iter().filter(|one| one["impact"] != "minor").collect();
-            assert!(serious.is_empty(), "/{page}, {width} wide, dark: {dark}: {serious:#?}");
+            assert_eq!(found, json!([]), "/{page}, {width} wide, dark: {dark}: {found:#}");
         }
     }
     assert_nothing_went_wrong(&browser, &process, &[]);
@@ -156,10 +160,13 @@ fn a_key_is_asked_for_kept_in_the_tab_and_operates() {
     let folder = tempfile::tempdir().unwrap();
     let keys = folder.path().join("keys");
     std::fs::write(&keys, "read who aaaaaaaaaaaaaaaa\nadmin me bbbbbbbbbbbbbbbb\n").unwrap();
-    let process = Start::in_dir(&folder.path().join("data")).set(&format!("api.keys_file={}", keys.display())).ready();
+    let process =
+        Start::in_dir(&folder.path().join("data")).set(&format!("api.keys_file={}", keys.display())).ready();
     browser.open(&process.url("/ui/#/operations"));
     browser.type_into("[type=password]", &format!("cccccccccccccccc{ENTER}"));
-    browser.wait("document.body.innerText.includes('no key of this daemon') || document.querySelector('.notice.bad')");
+    browser.wait(
+        "document.body.innerText.includes('no key of this daemon') || document.querySelector('.notice.bad')",
+    );
     browser.type_into("[type=password]", &format!("\u{e009}a\u{e000}aaaaaaaaaaaaaaaa{ENTER}"));
     let ask = |button: &str| {
         browser.click(button);
@@ -169,7 +176,8 @@ fn a_key_is_asked_for_kept_in_the_tab_and_operates() {
     ask("#source-http");
     browser.click("#confirm");
     browser.wait("document.querySelector('#outcome').innerText.includes('role')");
-    browser.script("sessionStorage.setItem('evergraph-key', 'bbbbbbbbbbbbbbbb'); location.reload()");
+    browser.script("window.isOld = true; sessionStorage.setItem('evergraph-key', 'bbbbbbbbbbbbbbbb'); location.reload()");
+    browser.wait("!window.isOld && document.querySelector('#source-http') !== null");
     // What is not confirmed does not happen.
     ask("#source-http");
     assert!(browser.text("dialog").contains("until it is resumed"));
@@ -187,7 +195,8 @@ fn a_key_is_asked_for_kept_in_the_tab_and_operates() {
     ask("#checkpoint");
     browser.click("#confirm");
     browser.wait("document.querySelector('#outcome').innerText.includes('durable')");
-    let kept = browser.script("return [localStorage.length, document.cookie, Object.keys(sessionStorage).join()]");
+    let kept =
+        browser.script("return [localStorage.length, document.cookie, Object.keys(sessionStorage).join()]");
     assert_eq!(kept, json!([0, "", "evergraph-key"]));
     assert_nothing_went_wrong(&browser, &process, &["401", "403"]);
 }
@@ -261,21 +270,32 @@ fn pictures_of_the_pages_are_taken() {
     let folder = tempfile::tempdir().unwrap();
     let images = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/images");
     let start = Start::in_dir(&folder.path().join("data")).set("index.bytes_max=268435456");
-    let start = start.set("stream.time_unit=seconds").set("learner.lag_target_ms=2000").set("learner.gate.every_batches=100");
+    let start = start
+        .set("stream.time_unit=seconds")
+        .set("learner.lag_target_ms=2000")
+        .set("learner.gate.every_batches=100");
     let process = start.set("memory.graph_bytes_max=16777216").ready();
     let browser = Browser::start().expect("pictures need a browser");
     browser.appear(1280, 900, false);
     browser.open(&process.url("/ui/"));
     for second in stream(&data).chunks(EVENTS_PER_SECOND) {
         let begun = std::time::Instant::now();
-        let lines = second.iter().map(|(src, dst, time)| format!("{}\n", json!({ "src": src, "dst": dst, "ts": time })));
+        let lines = second
+            .iter()
+            .map(|(src, dst, time)| format!("{}\n", json!({ "src": src, "dst": dst, "ts": time })));
         assert!(process.push_or_dies(&lines.collect::<String>(), second.len() as u64));
         std::thread::sleep(Duration::from_secs(1).saturating_sub(begun.elapsed()));
         if process.status()["log"]["durable_position"].as_u64() > Some(120_000) {
             break;
         }
     }
-    for (page, name) in [("", "overview"), ("node/page-59", "node"), ("map", "map"), ("events", "events"), ("operations", "operations")] {
+    for (page, name) in [
+        ("", "overview"),
+        ("node/page-59", "node"),
+        ("map", "map"),
+        ("events", "events"),
+        ("operations", "operations"),
+    ] {
         for dark in [false, true].into_iter().take(if name == "overview" { 2 } else { 1 }) {
             browser.appear(1280, 900, dark);
             browser.script(&format!("location.hash = '#/{page}'"));
@@ -289,7 +309,9 @@ fn pictures_of_the_pages_are_taken() {
             let height = browser.script("return document.documentElement.scrollHeight").as_u64().unwrap();
             browser.appear(1280, u32::try_from(height.min(1_500)).unwrap(), dark);
             std::thread::sleep(Duration::from_secs(2));
-            browser.save_screenshot(&images.join(format!("console-{name}{}.png", if dark { "-dark" } else { "" })));
+            browser.save_screenshot(
+                &images.join(format!("console-{name}{}.png", if dark { "-dark" } else { "" })),
+            );
         }
     }
 }

@@ -8,9 +8,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use evergraph::api::{
-    self, ApiLimits, ApiState, CheckpointResponse, Decisions, Feed, Health, Info, LogCutResponse, LogLevelResponse,
-    LogStatus, ModelResponse, Operator, OperatorError, ReloadResponse, SeekRequest, SeekResponse,
-    SnapshotResponse, SourceResponse, State, StatusDocument, TimeUnit, TrainingResponse,
+    self, ApiLimits, ApiState, CheckpointResponse, Decisions, Feed, Health, Info, LogCutResponse,
+    LogLevelResponse, LogStatus, ModelResponse, Operator, OperatorError, ReloadResponse, SeekRequest,
+    SeekResponse, SnapshotResponse, SourceResponse, State, StatusDocument, TimeUnit, TrainingResponse,
 };
 use evergraph::device::Device;
 use evergraph::event::{

@@ -9,8 +9,8 @@ use std::sync::LazyLock;
 
 use axum::extract::Path;
 use axum::http::header::{
-    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, IF_NONE_MATCH, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
-    X_FRAME_OPTIONS,
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, IF_NONE_MATCH, REFERRER_POLICY,
+    X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
 };
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
@@ -56,7 +56,6 @@ const FILES: &[(&str, &[u8])] = files![
     "vendor/preact.LICENSE",
     "vendor/preact.js",
     "vendor/uplot.LICENSE",
-    "vendor/uplot.css",
     "vendor/uplot.js",
 ];
 

@@ -127,7 +127,11 @@ mod tests {
         }
         assert_eq!(history.stride, 16);
         assert_eq!(history.at_unix_ms[0], 0);
-        assert!(history.at_unix_ms.windows(2).all(|pair| pair[1] - pair[0] == 16), "{:?}", history.at_unix_ms);
+        assert!(
+            history.at_unix_ms.windows(2).all(|pair| pair[1] - pair[0] == 16),
+            "{:?}",
+            history.at_unix_ms
+        );
         assert!(history.at_unix_ms.last() > Some(&9_980));
         let exact = |(at, stored): (&i64, &u64)| *stored == at.unsigned_abs() * 10;
         assert!(history.at_unix_ms.iter().zip(&history.stored_events).all(exact));

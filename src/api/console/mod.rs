@@ -45,7 +45,8 @@ pub(super) fn files(pages_max: usize) -> Router<App> {
 /// Leads browsers to the console. Programs get what they get for any other path that is no route.
 async fn entrance(State(_): State<App>, headers: HeaderMap, uri: Uri) -> Result<Response, ApiError> {
     let accepted = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
-    let is_browser = accepted.flat_map(|value| value.split(',')).any(|kind| kind.trim().starts_with("text/html"));
+    let is_browser =
+        accepted.flat_map(|value| value.split(',')).any(|kind| kind.trim().starts_with("text/html"));
     if is_browser { Ok(lead_to("ui/")) } else { Err(ApiError::UnknownRoute { path: uri.path().to_owned() }) }
 }
 
