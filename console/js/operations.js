@@ -22,7 +22,7 @@ const sourceOperation = (source) => {
     button: paused ? "Resume" : "Pause",
     question: `${paused ? "Resume" : "Pause"} the source ${source.name}?`,
     request: ["PUT", `v1/admin/sources/${encodeURIComponent(source.name)}`, { paused: !paused }],
-    done: (result) => `${result.source} is ${result.paused ? "paused" : "resumed"}`,
+    done: (result) => `the source ${result.source} is ${result.paused ? "paused" : "resumed"}`,
   };
 };
 
@@ -50,6 +50,8 @@ const training = ({ learner }) => ({
   done: (result) => `training is ${result.paused ? "paused" : "resumed"}`,
 });
 
+const served = ({ model_version: version }) => (version ? `version ${version}` : "none");
+
 const promote = ({ learner }) => {
   const last = learner.gate?.last;
   const judged =
@@ -59,7 +61,7 @@ const promote = ({ learner }) => {
   return {
     id: "promote",
     title: "Promote the candidate",
-    what: `The weights in training are served in place of version ${learner.model_version}, without a decision of the
+    what: `The weights in training are served in place of ${served(learner)}, without a decision of the
       gate, which goes on from there.${judged ?? ""}`,
     button: "Promote",
     question: "Serve the weights in training?",
@@ -74,7 +76,7 @@ const rollBack = ({ learner }) => {
   return {
     id: "roll-back",
     title: "Roll back",
-    what: `Version ${previous} is served again in place of version ${learner.model_version}, and training goes on from
+    what: `Version ${previous} is served again in place of ${served(learner)}, and training goes on from
       it. Node memory stays as it is.`,
     button: "Roll back",
     question: `Serve version ${previous} again?`,

@@ -185,7 +185,7 @@ fn a_key_is_asked_for_kept_in_the_tab_and_operates() {
     browser.wait("document.querySelector('dialog') === null");
     ask("#source-http");
     browser.click("#confirm");
-    browser.wait("document.querySelector('#outcome').innerText.includes('http is paused')");
+    browser.wait("document.querySelector('#outcome').innerText.includes('source http is paused')");
     browser.wait("document.querySelector('#source-http').innerText === 'Resume'");
     let paused = browser.text("main");
     assert!(paused.contains("paused by me"), "{paused}");
