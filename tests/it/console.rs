@@ -267,9 +267,9 @@ fn fifty_open_pages_cost_two_percent_of_a_core_at_most() {
     let folder = tempfile::tempdir().unwrap();
     let process: Process = Start::in_dir(folder.path()).ready();
     let events: String =
-        (0..20_000).map(|i| format!("{{\"src\":{},\"dst\":{},\"ts\":{i}}}\n", i % 900, i % 77)).collect();
-    assert!(process.push_or_dies(&events, 20_000));
-    process.wait_until("learned", |status| status["learner"]["applied_position"] == 20_000);
+        (0..10_000).map(|i| format!("{{\"src\":{},\"dst\":{},\"ts\":{i}}}\n", i % 900, i % 77)).collect();
+    assert!(process.push_or_dies(&events, 10_000));
+    process.wait_until("learned", |status| status["learner"]["applied_position"] == 10_000);
     std::thread::sleep(Duration::from_secs(3));
     let share = || {
         let before = cpu_seconds(process.pid());

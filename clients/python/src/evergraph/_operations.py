@@ -12,7 +12,19 @@ from numpy.typing import ArrayLike, NDArray
 from . import admin
 from ._requests import Operation, Request, call, key_of, request
 from ._vectors import decode_vectors
-from .results import NO_TIME, Embeddings, Freshness, IndexFacts, Key, NeighborPage, Node, NodeMap, Ranking, Rankings, Scores
+from .results import (
+    NO_TIME,
+    Embeddings,
+    Freshness,
+    IndexFacts,
+    Key,
+    NeighborPage,
+    Node,
+    NodeMap,
+    Ranking,
+    Rankings,
+    Scores,
+)
 from .state import Check, Health, Info, Limits, Status
 
 T = TypeVar("T")
