@@ -1,7 +1,7 @@
 //! The console as a person meets it: its pages in a browser, on a daemon.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use evergraph::api::{Health, State};
 use serde_json::{Value, json};
@@ -176,7 +176,9 @@ fn a_key_is_asked_for_kept_in_the_tab_and_operates() {
     ask("#source-http");
     browser.click("#confirm");
     browser.wait("document.querySelector('#outcome').innerText.includes('role')");
-    browser.script("window.isOld = true; sessionStorage.setItem('evergraph-key', 'bbbbbbbbbbbbbbbb'); location.reload()");
+    browser.script(
+        "window.isOld = true; sessionStorage.setItem('evergraph-key', 'bbbbbbbbbbbbbbbb'); location.reload()",
+    );
     browser.wait("!window.isOld && document.querySelector('#source-http') !== null");
     // What is not confirmed does not happen.
     ask("#source-http");
@@ -261,57 +263,53 @@ fn stream(data: &Path) -> Vec<(String, String, i64)> {
     rows.collect()
 }
 
+/// A screenshot of the whole page as it is now.
+fn take(browser: &Browser, dark: bool, path: &Path) {
+    const HEIGHT_MAX: u64 = 1_600;
+    let height = browser.script("return document.documentElement.scrollHeight").as_u64().unwrap();
+    browser.appear(1280, u32::try_from(height.min(HEIGHT_MAX)).unwrap(), dark);
+    // Charts take the new size and colors.
+    std::thread::sleep(Duration::from_secs(2));
+    browser.save_screenshot(path);
+    browser.appear(1280, 900, false);
+}
+
 #[test]
 #[ignore = "makes the pictures of docs/console.md: make screenshots DATA=folder"]
 fn pictures_of_the_pages_are_taken() {
-    const EVENTS_PER_SECOND: usize = 1_500;
+    const EVENTS: usize = 40_000;
+    const EVENTS_PER_SECOND: usize = 400;
     // Nothing is promised here, so `make test`, which has no stream, has nothing to miss.
     let Some(data) = std::env::var_os("DATA").map(PathBuf::from) else { return };
     let folder = tempfile::tempdir().unwrap();
     let images = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/images");
     let start = Start::in_dir(&folder.path().join("data")).set("index.bytes_max=268435456");
-    let start = start
-        .set("stream.time_unit=seconds")
-        .set("learner.lag_target_ms=2000")
-        .set("learner.gate.every_batches=100");
-    let process = start.set("memory.graph_bytes_max=16777216").ready();
+    let start = start.set("learner.gate.promote_seconds=15").set("memory.graph_bytes_max=16777216");
+    let process = start.set("stream.time_unit=seconds").ready();
     let browser = Browser::start().expect("pictures need a browser");
     browser.appear(1280, 900, false);
     browser.open(&process.url("/ui/"));
-    for second in stream(&data).chunks(EVENTS_PER_SECOND) {
-        let begun = std::time::Instant::now();
-        let lines = second
-            .iter()
-            .map(|(src, dst, time)| format!("{}\n", json!({ "src": src, "dst": dst, "ts": time })));
-        assert!(process.push_or_dies(&lines.collect::<String>(), second.len() as u64));
+    for second in stream(&data)[..EVENTS].chunks(EVENTS_PER_SECOND) {
+        let begun = Instant::now();
+        let line = |(src, dst, time): &(String, String, i64)| {
+            format!("{}\n", json!({ "src": src, "dst": dst, "ts": time }))
+        };
+        assert!(process.push_or_dies(&second.iter().map(line).collect::<String>(), second.len() as u64));
         std::thread::sleep(Duration::from_secs(1).saturating_sub(begun.elapsed()));
-        if process.status()["log"]["durable_position"].as_u64() > Some(120_000) {
-            break;
-        }
     }
-    for (page, name) in [
-        ("", "overview"),
-        ("node/page-59", "node"),
-        ("map", "map"),
-        ("events", "events"),
-        ("operations", "operations"),
-    ] {
-        for dark in [false, true].into_iter().take(if name == "overview" { 2 } else { 1 }) {
-            browser.appear(1280, 900, dark);
-            browser.script(&format!("location.hash = '#/{page}'"));
-            let title = PAGES.iter().find(|(known, _)| page.split('/').next() == Some(known)).unwrap().1;
-            settle(&browser, title);
-            if name == "events" {
-                browser.type_into("[name=src]", "editor-17");
-                browser.press(&format!("{TAB}page-59{ENTER}"));
-                browser.wait("document.querySelector('.pushed p')");
-            }
-            let height = browser.script("return document.documentElement.scrollHeight").as_u64().unwrap();
-            browser.appear(1280, u32::try_from(height.min(1_500)).unwrap(), dark);
-            std::thread::sleep(Duration::from_secs(2));
-            browser.save_screenshot(
-                &images.join(format!("console-{name}{}.png", if dark { "-dark" } else { "" })),
-            );
+    for (name, dark) in [("console-overview", false), ("console-overview-dark", true)] {
+        take(&browser, dark, &images.join(format!("{name}.png")));
+    }
+    for (page, title) in
+        [("node/page-8418", "Node"), ("map", "Map"), ("events", "Events"), ("operations", "Operations")]
+    {
+        browser.script(&format!("location.hash = '#/{page}'"));
+        settle(&browser, title);
+        if title == "Events" {
+            browser.type_into("[name=src]", "editor-1185");
+            browser.press(&format!("{TAB}page-8418{ENTER}"));
+            browser.wait("document.querySelector('.pushed p')");
         }
+        take(&browser, false, &images.join(format!("console-{}.png", title.to_lowercase())));
     }
 }
