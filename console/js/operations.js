@@ -34,6 +34,7 @@ const checkpoint = ({ learner }) => ({
   button: "Write",
   question: "Write a checkpoint now?",
   request: ["POST", "v1/admin/checkpoints"],
+  impossible: learner.applied_position === 0 ? "Nothing was learned yet, so there is nothing to keep." : null,
   done: (result) => `checkpoint ${result.name} is durable, as of position ${count(result.position)}`,
 });
 
@@ -50,7 +51,7 @@ const training = ({ learner }) => ({
   done: (result) => `training is ${result.paused ? "paused" : "resumed"}`,
 });
 
-const served = ({ model_version: version }) => (version ? `version ${version}` : "none");
+const served = ({ model_version: version }) => (version ? ` in place of version ${version}` : "");
 
 const promote = ({ learner }) => {
   const last = learner.gate?.last;
@@ -61,7 +62,7 @@ const promote = ({ learner }) => {
   return {
     id: "promote",
     title: "Promote the candidate",
-    what: `The weights in training are served in place of ${served(learner)}, without a decision of the
+    what: `The weights in training are served${served(learner)}, without a decision of the
       gate, which goes on from there.${judged ?? ""}`,
     button: "Promote",
     question: "Serve the weights in training?",
@@ -76,7 +77,7 @@ const rollBack = ({ learner }) => {
   return {
     id: "roll-back",
     title: "Roll back",
-    what: `Version ${previous} is served again in place of ${served(learner)}, and training goes on from
+    what: `Version ${previous} is served again${served(learner)}, and training goes on from
       it. Node memory stays as it is.`,
     button: "Roll back",
     question: `Serve version ${previous} again?`,

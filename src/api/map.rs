@@ -18,7 +18,7 @@ use super::wire::{Freshness, Source};
 use crate::event::NodeKey;
 use crate::serving::{EmbeddingResponse, NodeEmbedding, SpreadNode, UnknownKeys, plane};
 
-/// Most nodes of a map: more are not told apart on a screen.
+/// Most nodes of a map: more lie over one another on a screen.
 pub(super) const NODES_MAX: usize = 5000;
 
 /// Nodes without `limit`.

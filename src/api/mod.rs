@@ -328,12 +328,8 @@ impl Routes {
             .route_layer(from_fn_with_state(Arc::clone(&app), admin::audit));
         let files = console::files(app.state.limits.console_pages);
         let data = queries.merge(pushes).merge(about).merge(admin_requests).merge(files);
-        let operations = Router::new()
-            .route("/metrics", get(ops::metrics))
-            .route_layer(admitted(Room::Operations))
-            .route("/livez", get(ops::livez))
-            .route("/readyz", get(ops::readyz))
-            .route("/healthz", get(ops::healthz));
+        let scraped = Router::new().route("/metrics", get(ops::metrics));
+        let operations = scraped.route_layer(admitted(Room::Operations)).merge(probes());
         Self { app, data, operations }
     }
 
@@ -355,6 +351,13 @@ impl Routes {
             self.data.merge(with_docs(&self.app, docs::document_without_operations(&self.app.state.limits)));
         (with_layers(&self.app, data), with_layers(&self.app, self.operations))
     }
+}
+
+fn probes() -> Router<App> {
+    Router::new()
+        .route("/livez", get(ops::livez))
+        .route("/readyz", get(ops::readyz))
+        .route("/healthz", get(ops::healthz))
 }
 
 fn admin_routes() -> Router<App> {

@@ -4,7 +4,7 @@
 //! and in the order of the rows, and each axis points to where its largest entry is positive, so the same rows always
 //! have the same places.
 
-/// Rounds of the iteration. Axes that are not told apart by then hold nearly the same variance, and either will do.
+/// Rounds of the iteration. Axes that are still mixed by then hold nearly the same variance, and either will do.
 const ROUNDS: usize = 200;
 
 /// The change of an axis in a round below which it stands.

@@ -18,8 +18,8 @@ pub struct SpreadNode {
 }
 
 impl QueryEngine {
-    /// At most `most` nodes with a name, spread evenly over all ids, and how many ids there are. The same graph gives the
-    /// same nodes.
+    /// At most `most` nodes with a name, spread evenly over all ids, and how many ids there are. The same graph gives
+    /// the same nodes.
     ///
     /// Ids are in the order in which nodes came, and that order has patterns, such as a source and its destination in
     /// turn. So steps through the ids are near the golden ratio of all, which no pattern follows.

@@ -1,8 +1,8 @@
 //! The files of the console, compiled in.
 //!
-//! A browser asks for each file at each visit and, while it has the current one, gets no more than `304`: there are few,
-//! and after an upgrade none is outdated. The policy that comes with them lets a page load and contact its own origin
-//! only, and run no code but these files: text of a stream that were taken for HTML could do nothing.
+//! A browser asks for each file at each visit and, while it has the current one, gets no more than `304`: there are
+//! few, and after an upgrade none is outdated. The policy that comes with them lets a page load and contact its own
+//! origin only, and run no code but these files: text of a stream that were taken for HTML could do nothing.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;

@@ -1,7 +1,7 @@
 //! The figures that open pages show, as server-sent events.
 //!
-//! One task makes one text a second, whatever the number of pages, and hands the same bytes to each of them. A page that
-//! reads slowly skips texts and holds one at most. So a page costs the daemon a write a second and a place among
+//! One task makes one text a second, whatever the number of pages, and hands the same bytes to each of them. A page
+//! that reads slowly skips texts and holds one at most. So a page costs the daemon a write a second and a place among
 //! [`ApiLimits::console_pages`](super::super::ApiLimits), and while no page is open nothing is written at all.
 //!
 //! ```text
@@ -9,8 +9,8 @@
 //! event: status     the status document, the health checks and the progress of a start, every second
 //! ```
 //!
-//! A stream ends after [`STREAM_MAX`], so that a key which was removed is asked for again, and when the daemon stops. The
-//! page then opens another one.
+//! A stream ends after [`STREAM_MAX`], so that a key which was removed is asked for again, and when the daemon stops.
+//! The page then opens another one.
 
 use std::convert::Infallible;
 use std::pin::pin;
