@@ -67,6 +67,7 @@ function rings(context, x, y, radius, scale, unit) {
 // One line for each neighbor, to its oldest event.
 function lines(context, x, y, points) {
   context.strokeStyle = color("line");
+  context.lineWidth = 1;
   for (const point of points) {
     context.beginPath();
     context.moveTo(x, y);

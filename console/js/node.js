@@ -116,13 +116,13 @@ function Ranked({ title, aside, loaded, rows, column, empty }) {
       ${isOff && html`<${Empty}>The live index is off: <code>index.bytes_max</code> turns it on.<//>`}
       ${!isOff && html`<${Problem} error=${error} />`}
       ${data && !rows.length && html`<${Empty}>${empty}<//>`}
-      ${rows.length > 0 && html`<${Table} label=${title} columns=${[["Node"], [column, true], ["Note"]]} rows=${rows} />`}
+      ${rows.length > 0 && html`<${Table} label=${title} columns=${[["Node"], [column, true]]} rows=${rows} />`}
       ${!data && !error && html`<${Empty}>Loading …<//>`}
     <//>
   `;
 }
 
-const row = (node, score, cold) => [nodeLink(node), fixed(score, 4), cold ? html`<${Pill}>cold<//>` : ""];
+const row = (node, score, cold) => [html`${nodeLink(node)} ${cold && html`<${Pill}>cold<//>`}`, fixed(score, 4)];
 
 function Rankings({ node }) {
   const top = useLoaded((signal) => send("POST", "v1/links/top", { src: [node], limit: RESULTS }, { signal }), [node]);
