@@ -211,9 +211,8 @@ impl Browser {
 impl Drop for Browser {
     fn drop(&mut self) {
         // The driver ends its browser when the session ends, and not always when it is killed itself.
-        if !std::thread::panicking() || !self.session.is_empty() {
-            let end = self.agent.delete(format!("{}{}", self.address, self.session)).call();
-            drop(end);
+        if !self.session.is_empty() {
+            let _ = self.agent.delete(format!("{}{}", self.address, self.session)).call();
         }
         let _ = self.driver.kill();
         let _ = self.driver.wait();

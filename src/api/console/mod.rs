@@ -11,7 +11,6 @@ mod history;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::State;
 use axum::http::header::{ACCEPT, LOCATION};
 use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
@@ -43,7 +42,7 @@ pub(super) fn files(pages_max: usize) -> Router<App> {
 }
 
 /// Leads browsers to the console. Programs get what they get for any other path that is no route.
-async fn entrance(State(_): State<App>, headers: HeaderMap, uri: Uri) -> Result<Response, ApiError> {
+async fn entrance(headers: HeaderMap, uri: Uri) -> Result<Response, ApiError> {
     let accepted = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
     let is_browser =
         accepted.flat_map(|value| value.split(',')).any(|kind| kind.trim().starts_with("text/html"));
