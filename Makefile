@@ -4,8 +4,8 @@
 CARGO_HOME ?= $(HOME)/.cargo
 export PATH := $(CARGO_HOME)/bin:$(CURDIR)/.cache/tools/bin:$(PATH)
 
-.PHONY: help demo test fuzz schemathesis soak kills check fmt manifests package peers ops-peers learn-peers overload drift learning-curve cache-bench prequential \
-	gpu
+.PHONY: help demo test fuzz schemathesis soak kills check fmt manifests package peers ops-peers learn-peers \
+	overload drift learning-curve cache-bench prequential screenshots gpu
 
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 18
@@ -82,6 +82,11 @@ learning-curve: ## draw the learning curve of the front page, TGN beside EdgeBan
 	cargo build --release --locked
 	@target/release/evergraph eval --events "$(DATA)/uci.csv.gz" --model tgn --protocol prequential --seed 0 \
 		--plot docs/images/learning-curve.svg
+
+screenshots: ## take the pictures of docs/console.md on a real stream; DATA=folder with wikipedia.csv.gz
+	@[ -e "$(DATA)/wikipedia.csv.gz" ] || { echo "screenshots: there is no $(DATA)/wikipedia.csv.gz" >&2; exit 1; }
+	@scripts/setup.sh test
+	DATA="$(abspath $(DATA))" cargo test --locked --release --test it console_pages::pictures -- --ignored --nocapture
 
 prequential: ## measure average precision under the prequential protocol on many streams; DATA=folder of event files, JSON=file
 	@[ -n "$(JSON)" ] || { echo "prequential: JSON=file names where the figures go" >&2; exit 1; }

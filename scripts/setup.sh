@@ -6,7 +6,8 @@
 #   scripts/setup.sh test     what `make demo` needs and what `make test` does: Java 17, Maven, Python 3 with pip,
 #                             Prometheus and promtool, NVRTC, by which kernels are compiled without a GPU,
 #                             openapi-python-client, which makes a client of the OpenAPI document, what the Python
-#                             package in clients/python and its tests need, and what `package` names
+#                             package in clients/python and its tests need, Chromium and its driver with axe-core, by
+#                             which the console is tested, and what `package` names
 #   scripts/setup.sh package  what `make package` needs: what `make demo` needs, dpkg-dev, cargo-cyclonedx
 #   scripts/setup.sh kubernetes   what `make manifests` needs: Python 3, helm, kubernetes-validate
 #   scripts/setup.sh schemathesis what `make schemathesis` needs: Python 3 and the tool of that name
@@ -15,7 +16,7 @@
 # It checks for tools, not for packages: a compiler or a Java from elsewhere than apt is fine.
 # Without network, `test` leaves out what some tests need, says so, and they are skipped; `ci` fails.
 # Safe to run at any time; with everything in place it changes nothing and takes a second or two.
-# Prometheus, promtool, NVRTC, openapi-python-client, the Python package's tools, cargo-deny, cargo-cyclonedx, hadolint, helm,
+# Prometheus, promtool, NVRTC, openapi-python-client, the Python package's tools, axe-core, cargo-deny, cargo-cyclonedx, hadolint, helm,
 # kubernetes-validate and schemathesis go to .cache/tools inside the repository, Rust to ~/.cargo and ~/.rustup, the rest
 # to the system by apt-get (as root, or through sudo).
 set -euo pipefail
@@ -122,6 +123,8 @@ test_tools_missing() {
     have python3 || missing+=(python3)
     python3 -m pip --version >/dev/null 2>&1 || missing+=(python3-pip)
     have mvn || missing+=(maven)
+    have chromium || missing+=(chromium)
+    have chromedriver || missing+=(chromium-driver)
     if ! java_is_recent; then
         missing+=("Java 17")
         apt_refresh
@@ -180,6 +183,11 @@ install_openapi_client() {
         return 0
     }
     cp "$wanted" "$folder/installed"
+}
+
+# From PyPI; the version and the checksum stand in scripts/console-axe.txt. 0.6 MB, once.
+install_axe() {
+    scripts/console.sh axe || could_not "what scripts/console-axe.txt names" "the test of the console's accessibility"
 }
 
 # From PyPI; the versions and the checksums stand in scripts/python-client.txt. 170 MB, once.
@@ -354,6 +362,7 @@ for_test() {
     install_nvrtc
     install_openapi_client
     install_python_client
+    install_axe
 }
 
 for_check() {

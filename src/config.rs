@@ -115,7 +115,7 @@ Api {
     bytes_per_second_min: u32, body_pause_ms_max: u64, late_bodies_max: usize, bodies_bytes_max: i64,
     responses_bytes_max: i64,
     body_bytes_max: usize, batch_items_max: usize, concurrent_requests_max: usize, wait_ms_max: u64,
-    request_timeout_ms: u64, compress_bytes_min: usize,
+    request_timeout_ms: u64, compress_bytes_min: usize, console_pages_max: usize,
 });
 section!(/// `[stream]`
 Stream {

@@ -11,7 +11,7 @@ use utoipa::{Modify, OpenApi};
 use utoipa_swagger_ui::{Config, SwaggerUi};
 
 use super::error::Problem;
-use super::{ApiLimits, admin, index, neighbors, operate, ops, push, query, seek, settings};
+use super::{ApiLimits, admin, index, map, neighbors, operate, ops, push, query, seek, settings};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -33,6 +33,7 @@ use super::{ApiLimits, admin, index, neighbors, operate, ops, push, query, seek,
         neighbors::neighbors,
         index::top_links,
         index::similar_nodes,
+        map::map,
         push::events,
         ops::status,
         ops::livez,
@@ -62,13 +63,14 @@ use super::{ApiLimits, admin, index, neighbors, operate, ops, push, query, seek,
 struct Document;
 
 /// Routes that need a key where the daemon has keys.
-pub(super) const GUARDED: [&str; 19] = [
+pub(super) const GUARDED: [&str; 20] = [
     "/v1/embeddings",
     "/v1/links/score",
     "/v1/links/top",
     "/v1/nodes/similar",
     "/v1/nodes/{key}",
     "/v1/nodes/{key}/neighbors",
+    "/v1/map",
     "/v1/events",
     "/v1/status",
     "/v1/info",

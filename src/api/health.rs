@@ -104,12 +104,14 @@ pub struct Health {
 impl Health {
     /// The check that the daemon itself keeps: starting, running, draining.
     pub const DAEMON: &'static str = "daemon";
+    /// The detail of that check until the daemon is ready for the first time.
+    pub const STARTING: &'static str = "starting";
 
     /// Alive and not ready: the check [`Self::DAEMON`] stands at failed, "starting".
     #[must_use]
     pub fn new() -> Arc<Self> {
         let health = Arc::new(Self { checks: Mutex::default(), pulses: Mutex::default() });
-        health.set(Self::DAEMON, State::Failed, "starting");
+        health.set(Self::DAEMON, State::Failed, Self::STARTING);
         health
     }
 

@@ -18,6 +18,7 @@ mod bulk;
 mod certificate;
 mod compression;
 mod connections;
+mod console;
 mod data_route;
 mod docs;
 mod drain;
@@ -31,6 +32,7 @@ mod info;
 mod items;
 mod key;
 mod keys;
+mod map;
 mod neighbors;
 mod operate;
 mod ops;
@@ -75,6 +77,7 @@ use crate::serving::QueryEngine;
 pub use admin::{AUDIT, CheckpointResponse, LogLevelResponse, Operator, OperatorError, SourceResponse};
 pub use bulk::Bulk;
 pub use connections::{plain, serve};
+pub use console::Feed;
 pub use docs::openapi_json;
 pub use events::REJECTION_REASONS;
 pub use health::{Check, Health, HealthReport, Heartbeat, State};
@@ -158,6 +161,8 @@ pub struct ApiLimits {
     pub wait: Duration,
     /// Smallest response that is compressed, in bytes; 0: none is.
     pub compress_bytes_min: usize,
+    /// Open pages of the console; 0: there is none.
+    pub console_pages: usize,
 }
 
 impl ApiLimits {
@@ -167,9 +172,12 @@ impl ApiLimits {
     pub fn blocking_threads(&self) -> usize {
         self.concurrent_queries
             .saturating_add(self.concurrent_pushes)
-            .saturating_add(OPERATIONS_MAX + ADMIN_REQUESTS_MAX)
+            .saturating_add(OPERATIONS_MAX + ADMIN_REQUESTS_MAX + CONSOLE)
     }
 }
+
+/// What makes the figures of the console.
+const CONSOLE: usize = 1;
 
 /// Concurrent admin requests; a checkpoint takes as long as the disk.
 const ADMIN_REQUESTS_MAX: usize = 4;
@@ -195,6 +203,7 @@ impl Default for ApiLimits {
             batch_items: 10_000,
             wait: Duration::from_secs(10),
             compress_bytes_min: 1 << 20,
+            console_pages: 64,
         }
     }
 }
@@ -221,6 +230,7 @@ struct Shared {
     learned: watch::Receiver<EdgeId>,
     /// One past the last record that is in the rows of the live index.
     embedded: watch::Receiver<EdgeId>,
+    feed: Arc<Feed>,
 }
 
 impl Shared {
@@ -286,6 +296,7 @@ impl Routes {
             refused_admin_lines: Seldom::new(),
             bodies: Ledger::new(state.limits.bodies_bytes, state.limits.late_bodies),
             responses: Ledger::new(state.limits.responses_bytes, 0),
+            feed: console::feed_of(&state),
             state,
         });
         let may = |role| from_fn_with_state((Arc::clone(&app), role), keys::authorize);
@@ -299,12 +310,14 @@ impl Routes {
             .route("/v1/nodes/similar", post(index::similar_nodes).get(query::node_named_similar))
             .route("/v1/nodes/{key}", get(query::node))
             .route("/v1/nodes/{key}/neighbors", get(neighbors::neighbors))
+            .route("/v1/map", get(map::map))
             .route_layer(data_route(Role::Read, Room::Queries));
         let pushes = Router::new()
             .route("/v1/events", post(push::events))
             .route_layer(data_route(Role::Write, Room::Pushes));
         let about = Router::new()
             .route("/v1/status", get(ops::status))
+            .route("/ui/live", get(console::live))
             .route_layer(admitted(Room::Operations))
             .route("/v1/info", get(ops::info))
             .route_layer(may(Role::Read));
@@ -313,14 +326,17 @@ impl Routes {
             .route_layer(from_fn_with_state(Arc::clone(&app), receive::receive))
             .route_layer(may(Role::Admin))
             .route_layer(from_fn_with_state(Arc::clone(&app), admin::audit));
-        let data = queries.merge(pushes).merge(about).merge(admin_requests);
-        let operations = Router::new()
-            .route("/metrics", get(ops::metrics))
-            .route_layer(admitted(Room::Operations))
-            .route("/livez", get(ops::livez))
-            .route("/readyz", get(ops::readyz))
-            .route("/healthz", get(ops::healthz));
+        let files = console::files(app.state.limits.console_pages);
+        let data = queries.merge(pushes).merge(about).merge(admin_requests).merge(files);
+        let scraped = Router::new().route("/metrics", get(ops::metrics));
+        let operations = scraped.route_layer(admitted(Room::Operations)).merge(probes());
         Self { app, data, operations }
+    }
+
+    /// What pages of the console show, once it is [produced](Feed::produce).
+    #[must_use]
+    pub fn feed(&self) -> Arc<Feed> {
+        Arc::clone(&self.app.feed)
     }
 
     /// All routes, for one address.
@@ -335,6 +351,13 @@ impl Routes {
             self.data.merge(with_docs(&self.app, docs::document_without_operations(&self.app.state.limits)));
         (with_layers(&self.app, data), with_layers(&self.app, self.operations))
     }
+}
+
+fn probes() -> Router<App> {
+    Router::new()
+        .route("/livez", get(ops::livez))
+        .route("/readyz", get(ops::readyz))
+        .route("/healthz", get(ops::healthz))
 }
 
 fn admin_routes() -> Router<App> {

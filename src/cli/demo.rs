@@ -94,12 +94,14 @@ fn wait_for_the_first_event(daemon: &Daemon, signals: &Signals) -> bool {
     true
 }
 
-/// The address and three example requests.
+/// The addresses, that of the console first, and three example requests.
 fn introduction(daemon: &Daemon) -> String {
     let at = format!("http://{}", daemon.address());
     let json = "-H 'content-type: application/json' -d";
     format!(
         "\
+Console {at}/ui/
+
 A made-up shop: users visit items, their tastes drift. The model learns from every visit.
 API {at}   documentation {at}/docs
 

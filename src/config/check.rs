@@ -16,6 +16,9 @@ const CONCURRENT_REQUESTS_MAX: usize = 10_000;
 /// Most connections at a time: each has a file descriptor.
 const CONNECTIONS_MAX: usize = 1_000_000;
 
+/// Most open pages of the console: each is sent figures every second.
+const CONSOLE_PAGES_MAX: usize = 10_000;
+
 /// A number among the settings, as it is read out of them.
 type Number = fn(&Config) -> u64;
 
@@ -106,6 +109,8 @@ impl Config {
         faults.require(few, "api.concurrent_requests_max", requests, "must be at most 10000");
         let (connections, allowed) = (self.api.connections_max, "must be at most 1000000");
         faults.require(connections <= CONNECTIONS_MAX, "api.connections_max", connections, allowed);
+        let (pages, allowed) = (self.api.console_pages_max, "must be at most 10000");
+        faults.require(pages <= CONSOLE_PAGES_MAX, "api.console_pages_max", pages, allowed);
         let dropout = self.model.dropout;
         let allowed = "must be at least 0 and below 1";
         faults.require((0.0..1.0).contains(&dropout), "model.dropout", dropout, allowed);

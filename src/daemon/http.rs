@@ -20,7 +20,9 @@ use super::operator::Operating;
 use super::sources::Sources;
 use super::tiers::Budgets;
 use super::{Parts, StatusSource, unix_ms};
-use crate::api::{self, ApiLimits, ApiState, Bulk, Health, Info, Keys, OPERATIONS_MAX, Routes, State, Tls};
+use crate::api::{
+    self, ApiLimits, ApiState, Bulk, Feed, Health, Info, Keys, OPERATIONS_MAX, Routes, State, Tls,
+};
 use crate::config::Config;
 use crate::device::wake_promptly;
 use crate::metrics::Metrics;
@@ -32,6 +34,9 @@ const THREADS_MIN: usize = 2;
 /// Interval of checks for changed files.
 const SECRETS_PERIOD: Duration = Duration::from_millis(500);
 
+/// How often pages of the console show new figures.
+const CONSOLE_PERIOD: Duration = Duration::from_secs(1);
+
 /// Most files that the daemon has open besides connections: segments of the log, checkpoints, stores, sources.
 const FILES_FOR_OTHERS: u64 = 512;
 
@@ -42,6 +47,7 @@ pub(super) struct Server {
     operations: Option<Runtime>,
     address: SocketAddr,
     endpoints: Vec<Endpoint>,
+    console: Arc<Feed>,
 }
 
 /// Keys and certificate, which are reloaded when their files change.
@@ -206,6 +212,7 @@ impl Server {
         let (limits, listen) = (state.limits, config.api.listen);
         allow_files_for(limits.connections * (1 + usize::from(config.api.operations_listen.is_some())));
         let routes = Routes::new(state);
+        let console = routes.feed();
         let service = |routes| (routes, limits, parts.metrics.clone());
         let data = |routes| {
             Endpoint::open(&runtime, "api.listen or --listen", listen, secrets.tls.clone(), service(routes))
@@ -222,7 +229,8 @@ impl Server {
             }
         };
         runtime.spawn(secrets.watch(parts.health.clone(), parts.metrics.clone()));
-        Ok(Self { runtime, operations: separate, address: endpoints[0].address, endpoints })
+        runtime.spawn(Arc::clone(&console).produce(CONSOLE_PERIOD));
+        Ok(Self { runtime, operations: separate, address: endpoints[0].address, endpoints, console })
     }
 
     pub(super) fn address(&self) -> SocketAddr {
@@ -231,6 +239,7 @@ impl Server {
 
     /// Accepts no new connections, finishes open requests within the limit, and ends.
     pub(super) fn stop(self) {
+        self.console.end();
         let served: Vec<_> = self
             .endpoints
             .into_iter()
@@ -320,6 +329,7 @@ fn state(
         batch_items: config.api.batch_items_max,
         wait: Duration::from_millis(config.api.wait_ms_max),
         compress_bytes_min: config.api.compress_bytes_min,
+        console_pages: config.api.console_pages_max,
     };
     let status = status.clone();
     let operator = Operating {

@@ -13,9 +13,11 @@ mod engine;
 mod index;
 mod neighbors;
 mod pairs;
+mod principal;
 mod progress;
 mod response;
 mod scores;
+mod spread;
 mod states;
 mod stores;
 mod touched;
@@ -29,11 +31,13 @@ pub use index::{
 };
 pub use neighbors::{NeighborsRequest, NeighborsResponse};
 pub use pairs::PairStates;
+pub use principal::{Plane, plane};
 pub use progress::{Freshness, Progress};
 pub use response::{
     EmbeddingResponse, NodeEmbedding, NodeNeighbor, NodeResponse, PairScore, QueryError, ScoreResponse,
     Source, UnknownKeys,
 };
+pub use spread::SpreadNode;
 pub use states::NodeStates;
 pub use stores::{Stores, World};
 pub use touched::TouchedNodes;

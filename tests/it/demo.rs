@@ -47,6 +47,12 @@ fn the_requests_that_the_demo_prints_succeed_at_once() {
         lines.iter().map(|line| line.trim()).filter(|line| line.starts_with("curl ")).collect();
     assert_eq!(questions.len(), 3, "{}", lines.join("\n"));
     let answers: Vec<Value> = questions.iter().map(|question| ask(question)).collect();
+    let console = lines.iter().find_map(|line| line.strip_prefix("Console ")).unwrap();
+    let said_first = lines.iter().find(|line| line.contains("http://")).unwrap();
+    assert!(said_first.contains(console), "the console's address comes first: {lines:?}");
+    assert!(
+        ureq::get(console).call().unwrap().body_mut().read_to_string().unwrap().contains("<title>Evergraph")
+    );
 
     let embedding = answers[0]["embeddings"][0]["embedding"].as_array();
     assert!(embedding.is_some_and(|row| row.len() == 100), "{}", answers[0]);

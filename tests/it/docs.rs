@@ -289,7 +289,8 @@ fn the_request_of_the_front_page_has_the_response_that_it_shows() {
     let desk = Desk::new();
     let (demo, lines) = crate::demo::start(&desk.path("data"));
     let url = lines.iter().flat_map(|line| line.split_whitespace()).find(|word| word.starts_with("http://"));
-    let address = url.unwrap().trim_start_matches("http://").to_owned();
+    // The first address is that of the console.
+    let address = url.unwrap().trim_start_matches("http://").trim_end_matches("/ui/").to_owned();
     let printed = desk.run(README, ("localhost:8080", &address));
     let shown: Value = serde_json::from_str(&block_of(&read(README), "```json")).unwrap();
     let found: Value = serde_json::from_str(&printed).unwrap();

@@ -36,6 +36,7 @@ fn every_route_asks_for_its_role() {
         ("POST", "/v1/links/score", pairs.as_str(), "read"),
         ("GET", "/v1/nodes/alice", "", "read"),
         ("GET", "/v1/nodes/alice/neighbors", "", "read"),
+        ("GET", "/v1/map", "", "read"),
         ("GET", "/v1/status", "", "read"),
         ("GET", "/v1/info", "", "read"),
         ("POST", "/v1/events", "", "write"),

@@ -8,9 +8,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use evergraph::api::{
-    self, ApiLimits, ApiState, CheckpointResponse, Decisions, Health, Info, LogCutResponse, LogLevelResponse,
-    LogStatus, ModelResponse, Operator, OperatorError, ReloadResponse, SeekRequest, SeekResponse,
-    SnapshotResponse, SourceResponse, State, StatusDocument, TimeUnit, TrainingResponse,
+    self, ApiLimits, ApiState, CheckpointResponse, Decisions, Feed, Health, Info, LogCutResponse,
+    LogLevelResponse, LogStatus, ModelResponse, Operator, OperatorError, ReloadResponse, SeekRequest,
+    SeekResponse, SnapshotResponse, SourceResponse, State, StatusDocument, TimeUnit, TrainingResponse,
 };
 use evergraph::device::Device;
 use evergraph::event::{
@@ -33,6 +33,8 @@ pub struct Live {
     pub address: SocketAddr,
     pub state: ApiState,
     pub intake: Arc<ScriptedIntake>,
+    /// What pages of the console show, once a test produces it.
+    pub feed: Arc<Feed>,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -305,7 +307,9 @@ impl Live {
     fn serve(state: ApiState, intake: Arc<ScriptedIntake>) -> Self {
         let (stop, stopped) = oneshot::channel();
         let (send_address, address) = std::sync::mpsc::channel();
-        let (router, limits) = (api::Routes::new(state.clone()).merged(), state.limits);
+        let routes = api::Routes::new(state.clone());
+        let feed = routes.feed();
+        let (router, limits) = (routes.merged(), state.limits);
         let metrics = state.metrics.clone();
         let thread = std::thread::spawn(move || {
             let mut builder = tokio::runtime::Builder::new_multi_thread();
@@ -318,11 +322,13 @@ impl Live {
                 api::serve(api::plain(listener, &limits), router, limits, metrics, stopped).await;
             });
         });
-        Self { address: address.recv().unwrap(), state, intake, stop: Some(stop), thread: Some(thread) }
+        let (address, stop, thread) = (address.recv().unwrap(), Some(stop), Some(thread));
+        Self { address, state, intake, feed, stop, thread }
     }
 
     /// Begins the shutdown and returns at once.
     pub fn begin_stop(&mut self) {
+        self.feed.end();
         if let Some(stop) = self.stop.take() {
             let _ = stop.send(());
         }

@@ -25,7 +25,10 @@ pub struct File {
 }
 
 pub struct Tree {
+    /// Those that are text.
     pub files: Vec<File>,
+    /// The paths of all.
+    pub paths: Vec<String>,
 }
 
 impl File {
@@ -68,11 +71,14 @@ impl Tree {
         assert!(listing.status.success(), "git ls-files: {}", String::from_utf8_lossy(&listing.stderr));
         let names = String::from_utf8(listing.stdout).expect("file names are UTF-8");
         let text_of = |name: &str| Some(File::new(name, &fs::read_to_string(root.join(name)).ok()?));
-        Self { files: names.split('\0').filter(|name| !name.is_empty()).filter_map(text_of).collect() }
+        let paths: Vec<&str> = names.split('\0').filter(|name| !name.is_empty()).collect();
+        let files = paths.iter().filter_map(|name| text_of(name)).collect();
+        Self { files, paths: paths.into_iter().map(str::to_owned).collect() }
     }
 
     pub fn of(files: &[(&str, &str)]) -> Self {
-        Self { files: files.iter().map(|(path, text)| File::new(path, text)).collect() }
+        let paths = files.iter().map(|(path, _)| (*path).to_owned()).collect();
+        Self { files: files.iter().map(|(path, text)| File::new(path, text)).collect(), paths }
     }
 
     pub fn get(&self, path: &str) -> Option<&File> {

@@ -223,7 +223,7 @@ fn resolve(folder: &str, target: &str) -> String {
 
 fn exists(tree: &Tree, path: &str) -> bool {
     let folder = format!("{path}/");
-    tree.files.iter().any(|file| file.path == path || file.path.starts_with(&folder))
+    tree.paths.iter().any(|known| known == path || known.starts_with(&folder))
 }
 
 /// Asserts that `rule` finds exactly these (file, part of the advice) in a tree of these files.

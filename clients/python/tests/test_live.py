@@ -108,6 +108,24 @@ def test_the_best_of_all_nodes_are_found(client: Any) -> None:
         client.similar()
 
 
+def test_nodes_are_placed_in_the_plane(client: Any) -> None:
+    prefix = fresh()
+    events = [{"src": f"{prefix}-{i % 7}", "dst": f"{prefix}-{7 + i % 3}", "ts": 10 + i} for i in range(42)]
+    client.push(events, wait="visible")
+    found = client.map(limit=5000)
+    assert found.places.shape == (len(found.nodes), 2)
+    assert found.places.dtype == np.float32
+    assert np.abs(found.places.mean(axis=0)).max() < 1e-3, "the middle of all is the origin"
+    assert 0 < sum(found.explained) <= 1.0001
+    assert found.explained[0] >= found.explained[1]
+    at = {node: place for place, node in enumerate(found.nodes)}
+    assert found.degree[at[f"{prefix}-7"]] == 14
+    assert found.destination[at[f"{prefix}-7"]]
+    assert not found.destination[at[f"{prefix}-0"]]
+    assert found.nodes_total >= len(found.nodes)
+    assert len(client.map(limit=3).nodes) == 3
+
+
 def test_edges_come_page_by_page(client: Any) -> None:
     hub = fresh()
     events = [{"src": hub, "dst": f"{hub}-{i}", "ts": 100 + i, "features": [i, 0.5]} for i in range(7)]
@@ -283,6 +301,7 @@ def test_results_show_their_freshness_in_a_notebook(client: Any) -> None:
         client.top(name, min_position=pushed.end_position, wait_ms=9000),
         client.similar(name),
         client.node(name),
+        client.map(limit=5000),
         next(iter(client.neighbors(name))),
         client.status(),
     ]

@@ -24,6 +24,7 @@ METHODS = {
     "check_liveness": "live",
     "check_readiness": "ready",
     "compute_embeddings": "embeddings",
+    "compute_map": "map",
     "find_similar_nodes": "similar",
     "find_top_links": "top",
     "get_info": "info",

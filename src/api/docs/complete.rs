@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 use super::examples;
 use crate::api::ApiLimits;
 use crate::api::error::PROBLEM_JSON;
+use crate::api::map::NODES_MAX;
 
 const JSON: &str = "application/json";
 const NDJSON: &str = "application/x-ndjson";
@@ -61,9 +62,11 @@ fn bound_schemas(document: &mut Value, limits: &ApiLimits) {
 
 /// The limits on parameters of queries.
 fn bound_parameters(operation: &mut Value, limits: &ApiLimits) {
+    let is_map = operation["operationId"] == "compute_map";
+    let most = if is_map { limits.batch_items.min(NODES_MAX) } else { limits.batch_items };
     for parameter in operation.get_mut("parameters").and_then(Value::as_array_mut).into_iter().flatten() {
         match parameter["name"].as_str() {
-            Some("neighbors" | "limit") => parameter["schema"]["maximum"] = json!(limits.batch_items),
+            Some("neighbors" | "limit") => parameter["schema"]["maximum"] = json!(most),
             Some("wait_ms") => parameter["schema"]["maximum"] = json!(limits.wait.as_millis()),
             _ => {}
         }

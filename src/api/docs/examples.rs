@@ -17,6 +17,7 @@ const FILES: &[(&str, &str)] = files![
     "score_links",
     "find_top_links",
     "find_similar_nodes",
+    "compute_map",
     "get_node",
     "list_neighbors",
     "get_status",

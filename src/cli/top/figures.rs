@@ -6,10 +6,11 @@ use std::time::Instant;
 use serde_json::{Value, json};
 
 /// Routes of queries.
-const QUERY_ROUTES: [&str; 6] = [
+const QUERY_ROUTES: [&str; 7] = [
     "/v1/embeddings",
     "/v1/links/score",
     "/v1/links/top",
+    "/v1/map",
     "/v1/nodes/similar",
     "/v1/nodes/{key}",
     "/v1/nodes/{key}/neighbors",

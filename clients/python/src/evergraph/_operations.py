@@ -12,7 +12,19 @@ from numpy.typing import ArrayLike, NDArray
 from . import admin
 from ._requests import Operation, Request, call, key_of, request
 from ._vectors import decode_vectors
-from .results import NO_TIME, Embeddings, Freshness, IndexFacts, Key, NeighborPage, Node, Ranking, Rankings, Scores
+from .results import (
+    NO_TIME,
+    Embeddings,
+    Freshness,
+    IndexFacts,
+    Key,
+    NeighborPage,
+    Node,
+    NodeMap,
+    Ranking,
+    Rankings,
+    Scores,
+)
 from .state import Check, Health, Info, Limits, Status
 
 T = TypeVar("T")
@@ -221,6 +233,27 @@ def _rankings_of(document: Mapping[str, Any], of: Any) -> Rankings:
             int(index["scanned"]),
             bool(index["exact"]),
         ),
+    )
+
+
+def node_map(limit: int | None) -> Operation[NodeMap]:
+    """Nodes in the plane."""
+    return call(request("compute_map", query={"limit": limit}), _map_of)
+
+
+def _map_of(document: Mapping[str, Any]) -> NodeMap:
+    entries = document["nodes"]
+    one, other = document["explained"]
+    return NodeMap(
+        nodes=tuple(entry["node"] for entry in entries),
+        places=np.array([[entry["x"], entry["y"]] for entry in entries], np.float32).reshape(len(entries), 2),
+        degree=_numbers(entries, "degree"),
+        destination=np.fromiter((entry["destination"] for entry in entries), np.bool_, len(entries)),
+        explained=(float(one), float(other)),
+        nodes_total=int(document["nodes_total"]),
+        at=int(document["at"]),
+        source=str(document["source"]),
+        freshness=freshness_of(document["freshness"]),
     )
 
 

@@ -25,6 +25,7 @@ ROUTES: Mapping[str, tuple[str, str]] = {
     "check_liveness": ("GET", "/livez"),
     "check_readiness": ("GET", "/readyz"),
     "compute_embeddings": ("POST", "/v1/embeddings"),
+    "compute_map": ("GET", "/v1/map"),
     "create_checkpoint": ("POST", "/v1/admin/checkpoints"),
     "create_snapshot": ("POST", "/v1/admin/snapshots"),
     "cut_log": ("POST", "/v1/admin/log/cut"),

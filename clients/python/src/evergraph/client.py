@@ -21,7 +21,7 @@ from ._push import Known, Wait
 from ._push import push as push_events
 from ._requests import Operation, request
 from ._transport import failure_of, options, reply_of
-from .results import Embeddings, Key, NeighborPage, Node, PushResult, Rankings, Scores
+from .results import Embeddings, Key, NeighborPage, Node, NodeMap, PushResult, Rankings, Scores
 from .state import Health, Info, Status
 
 T = TypeVar("T")
@@ -201,6 +201,17 @@ class Client:
         """
         within = operations.candidates(role, key_prefix, candidates)
         return self._run(operations.similar(nodes, vectors, limit, metric, within, min_position, wait_ms))
+
+    def map(self, *, limit: int | None = None) -> NodeMap:
+        """Embeddings of many nodes as of now, projected on their two principal axes.
+
+        Args:
+            limit: At most so many nodes, spread evenly over all; 1000 by default, 5000 at most.
+
+        Raises:
+            UnavailableError: There are no weights yet (`no_model`).
+        """
+        return self._run(operations.node_map(limit))
 
     def node(
         self,

@@ -292,6 +292,38 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class NodeMap:
+    """Embeddings of many nodes on their two principal axes.
+
+    Attributes:
+        nodes: Their keys.
+        places: float32 of shape (n, 2); two nodes are about as far apart as their embeddings.
+        degree: int64 of shape (n,): edges of each in the graph.
+        destination: bool of shape (n,): whether it is the destination of an event that was learned of.
+        explained: Share of the embeddings' variance that each axis holds.
+        nodes_total: Number of nodes that were ever named.
+        at: Event time that embeddings are for.
+        source: What computed them.
+        freshness: How fresh they are.
+    """
+
+    nodes: tuple[Key, ...]
+    places: NDArray[np.float32]
+    degree: NDArray[np.int64]
+    destination: NDArray[np.bool_]
+    explained: tuple[float, float]
+    nodes_total: int
+    at: int
+    source: Source
+    freshness: Freshness
+
+    def _repr_html_(self) -> str:
+        rows = list(zip(self.nodes, *self.places.T.tolist(), self.degree.tolist(), strict=True))
+        title = f"Map of {len(self.nodes)} of {self.nodes_total} nodes"
+        return page(title, table(("node", "x", "y", "edges"), rows), freshness_line(self.freshness))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class NeighborPage:
     """A page of a node's edges, newest first: by time, and at equal times by arrival.
 

@@ -1,0 +1,143 @@
+// Push an event and watch it: stored, in the graph, reflected in responses, each with the time it took.
+
+import { get, inPath, open, send } from "./api.js";
+import { count, fixed, joined, NONE, seconds } from "./format.js";
+import { html, useRef, useState } from "./html.js";
+import { Empty, nodeLink, Panel, Problem } from "./parts.js";
+
+const KEPT = 10;
+const WAIT_MS = 10_000;
+
+const score = async (src, dst, position) => {
+  const wait = position === undefined ? {} : { min_position: position, wait_ms: WAIT_MS };
+  const found = await send("POST", "v1/links/score", { pairs: [{ src, dst }], unknown: "prior", ...wait });
+  return { value: found.scores[0]?.score ?? null, source: found.source };
+};
+
+// The body of the push. The time goes in as it was typed: nanoseconds are beyond what numbers hold exactly here.
+function body({ src, dst, time, type, features }) {
+  const more = [
+    ...(type ? [`"type": ${JSON.stringify(type)}`] : []),
+    ...(features.length ? [`"features": ${JSON.stringify(features)}`] : []),
+  ];
+  return `{${[`"src": ${JSON.stringify(src)}`, `"dst": ${JSON.stringify(dst)}`, `"ts": ${time}`, ...more].join(", ")}}`;
+}
+
+function read(form, latest) {
+  const of = (name) => form.elements[name].value.trim();
+  const time = of("time") || String((latest ?? Date.now()) + 1);
+  if (!/^-?\d+$/.test(time)) throw new Error("the time must be a whole number");
+  const features = of("features")
+    ? of("features")
+        .split(/[\s,]+/)
+        .map(Number)
+    : [];
+  if (features.some((value) => !Number.isFinite(value)))
+    throw new Error("features must be numbers, separated by spaces");
+  return { src: of("src"), dst: of("dst"), time, type: of("type"), features };
+}
+
+// Pushes, then waits until responses reflect it; `step` takes what is known so far.
+async function push(event, step) {
+  const begun = performance.now();
+  const since = () => (performance.now() - begun) / 1000;
+  const before = await score(event.src, event.dst).catch(() => null);
+  const sent = performance.now();
+  const response = await open("v1/events", {
+    method: "POST",
+    text: body(event),
+    more: { "idempotency-key": crypto.randomUUID?.() ?? `${Date.now()}-${Math.random()}` },
+  });
+  const stored = await response.json();
+  step({
+    stored: (performance.now() - sent) / 1000,
+    position: stored.first_position,
+    duplicate: stored.duplicates > 0,
+    before,
+  });
+  await get(`v1/nodes/${inPath(event.src)}?neighbors=0&min_position=${stored.end_position}&wait_ms=${WAIT_MS}`);
+  step({ visible: (performance.now() - sent) / 1000 });
+  const after = await score(event.src, event.dst, stored.end_position).catch(() => null);
+  step({ after, took: since() });
+}
+
+const Step = ({ time, children }) =>
+  html`<li>
+    <span class="number quiet">${time === undefined ? "…" : joined(seconds(time))}</span><span>${children}</span>
+  </li>`;
+
+function Pushed({ event, stored, position, duplicate, visible, before, after, error }) {
+  const change = before?.value != null && after?.value != null;
+  const place = `at position ${count(position)}${duplicate ? ", as a duplicate" : ""}`;
+  const reflected =
+    visible === undefined ? "to be reflected in responses" : html`<b class="visible">visible</b>: responses reflect it`;
+  const by = after?.source === "baseline" ? ", by EdgeBank" : "";
+  return html`
+    <section class="panel pushed" aria-label="Event from ${event.src} to ${event.dst}">
+      <header>
+        <h2>${nodeLink(event.src)} → ${nodeLink(event.dst)}</h2>
+        <span class="quiet small">
+          time <span class="number">${event.time}</span>${event.type && `, type ${event.type}`}
+        </span>
+      </header>
+      <ol class="steps">
+        <${Step} time=${0}>sent<//>
+        <${Step} time=${stored}>${stored === undefined ? "to be stored" : `durable and in the graph, ${place}`}<//>
+        ${stored !== undefined && html`<${Step} time=${visible}>${reflected}<//>`}
+      </ol>
+      ${
+        change &&
+        html`<p class="quiet small">
+          Its score: ${fixed(before.value, 4)} before, <b class="number">${fixed(after.value, 4)}</b> after${by}.
+        </p>`
+      }
+      <${Problem} error=${error} />
+    </section>
+  `;
+}
+
+export function Events({ live }) {
+  const form = useRef(null);
+  const [pushed, setPushed] = useState([]);
+  const [busy, setBusy] = useState(false);
+  const [error, setError] = useState(null);
+  const latest = live.figures?.status.graph.latest_event_time ?? null;
+  const submit = async (action) => {
+    action.preventDefault();
+    let event;
+    try {
+      event = read(form.current, latest);
+    } catch (problem) {
+      return setError(problem);
+    }
+    const id = crypto.randomUUID?.() ?? Math.random();
+    const step = (changes) => setPushed((all) => all.map((one) => (one.id === id ? { ...one, ...changes } : one)));
+    setError(null);
+    setBusy(true);
+    setPushed((all) => [{ id, event }, ...all].slice(0, KEPT));
+    await push(event, step).catch((problem) => step({ error: problem }));
+    setBusy(false);
+  };
+  const text = { type: "text", autocomplete: "off", spellcheck: false };
+  return html`
+    <div class="title"><h1>Events</h1><span class="quiet small">push one and watch when it becomes visible</span></div>
+    <section class="panel" aria-label="New event">
+      <form class="line" ref=${form} onSubmit=${submit}>
+        <label class="field">Source<input name="src" required ...${text} /></label>
+        <label class="field">Destination<input name="dst" required ...${text} /></label>
+        <label class="field">
+          Time<input name="time" inputmode="numeric" placeholder=${latest === null ? NONE : String(latest + 1)} ...${text} />
+        </label>
+        <label class="field">Type, if any<input name="type" ...${text} /></label>
+        <label class="field">Features, if any<input name="features" ...${text} /></label>
+        <button disabled=${busy}>${busy ? "Waiting …" : "Push"}</button>
+      </form>
+      <p class="empty small">
+        Without a time it gets the one after the latest event. What is pushed is learned from, like any other event.
+      </p>
+    </section>
+    <${Problem} error=${error} />
+    ${pushed.map((one) => html`<${Pushed} key=${one.id} ...${one} />`)}
+    ${!pushed.length && html`<${Empty}>Nothing was pushed from this page yet.<//>`}
+  `;
+}
