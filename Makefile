@@ -67,8 +67,9 @@ package: ## build the Debian package and its bill of materials: target/package/e
 	scripts/package.sh
 
 overload: ## measure at 20,000 events a second through Kafka, and write its page; DATA=folder of event files
+	@test -d "$(DATA)" || { echo "DATA has to be the folder of wikipedia.csv.gz and oss-commits.csv.gz" >&2; exit 1; }
 	@scripts/setup.sh test
-	OVERLOAD_DATA="$(DATA)" cargo test --locked --release --test it overload:: -- --ignored --nocapture
+	OVERLOAD_DATA="$(realpath $(DATA))" cargo test --locked --release --test it overload:: -- --ignored --nocapture
 
 drift: ## measure training without an end on a stream that drifts, and write its page and plot
 	@scripts/setup.sh

@@ -1,9 +1,9 @@
 //! `evergraph-research drift`: the benefit of continuous training on a stream that changes.
 //!
 //! The same model goes over the same stream several times side by side: with weights that are frozen after a first
-//! part, trained to the end, trained with replays of old events, and with as many steps more on the new ones; all of them
-//! keep updating node memory, and EdgeBank is the baseline. Every batch is scored by each before any is trained on it, with the same negatives, drawn
-//! from the destinations seen so far.
+//! part, trained to the end, trained with the same number of extra steps on new events, and with replays of old ones;
+//! all of them keep updating node memory, and EdgeBank is the baseline. Every batch is scored by each before any is
+//! trained on it, with the same negatives, drawn from the destinations seen so far.
 
 use std::path::PathBuf;
 
@@ -223,7 +223,7 @@ fn runners<'a>(args: &DriftArgs, stream: &'a Stream, cuts: Cuts) -> anyhow::Resu
         Runner::new("edgebank", bank, never, cuts),
     ];
     if ratio > 0.0 {
-        runners.insert(2, Runner::new("as many steps more on new events", learned(0.0, ratio)?, never, cuts));
+        runners.insert(2, Runner::new("trained on, with extra steps", learned(0.0, ratio)?, never, cuts));
         runners.insert(3, Runner::new("trained on, with replay", learned(ratio, 0.0)?, never, cuts));
     }
     Ok(runners)
@@ -327,8 +327,8 @@ fn page(figures: &Figures) -> String {
          Average precision of {model} on {what}.\n\n\
          Every batch of {batch_events} is scored before it is trained on, against as many random destinations.\n\
          `frozen` trains on the first {freeze_after_events} events only, but keeps updating node memory.\n\
-         Replay is {} step(s) on old events ({}) for each on new ones; beside it a model takes as many steps more on\n\
-         each new batch, before its memory takes that in. Seed {seed}, learning rate {}; one run, on the CPU. Points of\n\
+         Replay is {} step(s) on old events ({}) for each on new ones; extra steps are as many on\n\
+         each new batch, before memory takes that in. Seed {seed}, learning rate {}; one run, on the CPU. Points of\n\
          the curves are {point_events} events.\n\n\
          ![Average precision over the stream](drift.svg)\n\n{head}{line}{rows}\n\
          All points of the curves are in [drift.json](drift.json).\n",

@@ -8,6 +8,7 @@ pub mod bench;
 mod check;
 mod checkpoint;
 mod client;
+mod dead_letters;
 mod demo;
 pub mod device;
 pub mod eval;
@@ -63,6 +64,8 @@ enum Command {
     Top(top::TopArgs),
     /// Sources of events: show, pause and resume them, move Kafka to another position
     Source(source::SourceArgs),
+    /// Events that were refused: list and show them, and send them again after a mapping was mended
+    DeadLetters(dead_letters::DeadLettersArgs),
     /// Show the log level of a running daemon, or change it until the next start
     LogLevel(log_level::LogLevelArgs),
     /// The event log: counts, positions and digest of the graph; cut it; what of deleted nodes is still there
@@ -145,6 +148,7 @@ pub fn main() -> ExitCode {
         Command::Status(args) => inspect::status(&args),
         Command::Top(args) => top::run(&args),
         Command::Source(args) => source::run(&args),
+        Command::DeadLetters(args) => dead_letters::run(&args),
         Command::LogLevel(args) => log_level::run(&args),
         Command::Log(args) => log::run(&args),
         Command::Snapshot(args) => snapshot::run(&args),

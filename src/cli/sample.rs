@@ -106,7 +106,7 @@ fn show(place: &str, read: Result<Decoded, Rejection>, outcome: &mut Outcome) ->
     }
 }
 
-fn describe(event: &Event) -> String {
+pub(super) fn describe(event: &Event) -> String {
     match event {
         Event::Edge(edge) => {
             let mut text = format!("{} -> {} at {}", edge.src, edge.dst, edge.time);
@@ -126,7 +126,7 @@ fn describe(event: &Event) -> String {
 }
 
 /// A text of outside without characters that steer a terminal.
-fn printable(text: &str) -> String {
+pub(super) fn printable(text: &str) -> String {
     let mut printable = String::with_capacity(text.len());
     for character in text.chars() {
         if character.is_control() {

@@ -34,10 +34,17 @@ pub fn decode_options(config: &Config) -> DecodeOptions {
     }
 }
 
-pub(super) fn dead_letter_target(config: &Config) -> DeadLetterTarget {
+/// The file of dead letters.
+#[must_use]
+pub fn dead_letter_file(config: &Config) -> DeadLetterFileOptions {
     let folder = config.data.dir.join("dead-letters");
     let mut file = DeadLetterFileOptions::new(folder.join("dead-letters.jsonl"));
     file.max_bytes = config.ingest.dead_letter_file_bytes_max;
+    file
+}
+
+pub(super) fn dead_letter_target(config: &Config) -> DeadLetterTarget {
+    let file = dead_letter_file(config);
     let kafka = &config.ingest.kafka;
     if kafka.brokers.is_empty() || kafka.dead_letter_topic.is_empty() {
         return DeadLetterTarget::File(file);

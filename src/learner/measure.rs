@@ -16,14 +16,16 @@ impl Learner {
     /// left out: in proportion to the events that are scored, since to rank one takes as long as to score some 30.
     /// Changes no state. `None` if nothing was ranked.
     pub(super) fn mean_reciprocal_rank(&mut self, batch: &LearnBatch) -> Result<Option<f64>, TrainError> {
-        let queries = self.ranks_due();
+        let (queries, due) = self.ranks_due();
         if queries == 0 {
+            self.ranks_due = due;
             return Ok(None);
         }
         let stride = batch.edges.len() / queries.max(1);
         let mut ranked: Vec<(usize, Vec<NodeId>)> = Vec::new();
         let rivals = self.pool.rivals(&batch.src, &batch.dst);
-        for i in (0..queries).map(|query| query * stride) {
+        // In the middle of its stretch: the first events of a batch are those that memory is freshest for.
+        for i in (0..queries).map(|query| query * stride + stride / 2) {
             let key = self.options.seed ^ 0x7261_6e6b;
             let mut candidates = rivals.of([key, batch.edges[i].0], i, self.options.rank_candidates);
             if !candidates.is_empty() {
@@ -31,12 +33,15 @@ impl Learner {
                 ranked.push((i, candidates));
             }
         }
+        let asked = queries;
         let queries: Vec<RankQuery<'_>> = ranked
             .iter()
             .map(|(i, candidates)| RankQuery { src: batch.src[*i], time: batch.times[*i], candidates })
             .collect();
         let world = world(&self.shared.engine, (&self.node_rows, self.sampler.as_ref()), batch);
         let scores = self.trainer.score_queries(&world, &queries)?;
+        // A failure above is retried.
+        self.ranks_due = (due - asked as f64).max(0.0);
         let rank = |scores: &Vec<f32>| {
             scores.split_last().map(|(positive, rivals)| reciprocal_rank(*positive, rivals))
         };
@@ -45,15 +50,13 @@ impl Learner {
         Ok((!ranks.is_empty()).then(|| ranks.iter().sum::<f64>() / ranks.len() as f64))
     }
 
-    /// How many positives of the prepared batch are to be ranked.
+    /// How many positives of the prepared batch are to be ranked, and what is due with all that was scored.
     #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)] // a handful
-    fn ranks_due(&mut self) -> usize {
+    fn ranks_due(&self) -> (usize, f64) {
         let scored = self.prepared.scored().len();
         let per_event = self.options.rank_queries as f64 / self.options.batch_events.max(1) as f64;
-        self.ranks_due += per_event * scored as f64;
-        let due = ((self.ranks_due + 1e-6) as usize).min(scored);
-        self.ranks_due = (self.ranks_due - due as f64).max(0.0);
-        due
+        let due = self.ranks_due + per_event * scored as f64;
+        (((due + 1e-6) as usize).min(scored), due)
     }
 
     /// Average precision of EdgeBank on the events of the prepared batch that are scored, if any are. It sees what the
@@ -123,7 +126,7 @@ impl Learner {
         if let Some(quality) = quality {
             metrics.eval.average_precision.set(quality.average_precision);
             metrics.eval.auc.set(quality.auc);
-            metrics.eval.mrr.set(quality.mrr.unwrap_or(0.0));
+            quality.mrr.into_iter().for_each(|mrr| metrics.eval.mrr.set(mrr));
             metrics.eval.baseline_average_precision.with_label_values(&["edgebank"]).set(quality.baseline);
         }
         self.shared.status.update(|status| {

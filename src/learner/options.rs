@@ -27,13 +27,13 @@ pub struct LearnerOptions {
     pub lag_events_max: u64,
     /// Waiting time past which the share falls, to the least at twice as much; zero means no limit.
     pub lag_target: Duration,
-    /// The least share of batches of live events that are trained on, 0 to 1.
+    /// The least share of live events that are trained on, 0 to 1.
     pub share_min: f64,
     /// When the learning began, with nothing learned, Unix milliseconds: what was produced earlier is history.
     pub began_unix_ms: i64,
     /// Batches over which quality is averaged.
     pub quality_window_batches: usize,
-    /// Positives of a batch that are ranked against candidates.
+    /// Positives of a full batch that are ranked against candidates.
     pub rank_queries: usize,
     /// Candidates per ranked positive.
     pub rank_candidates: usize,

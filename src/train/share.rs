@@ -1,13 +1,13 @@
 //! Which events of each batch a step learns from, where there is no time to learn from all.
 //!
-//! A share is taken of the events of every batch, not of the batches: at the same number of events, many small steps
+//! A share is taken of the events of a batch, not of the batches: at the same number of events, many small steps
 //! learn far more than a few large ones, and more than steps on the events that are novel (docs/models.md has
-//! figures). But a step has a cost of its own, and a learner measures precision on its events, so a running sum
-//! collects the shares until they make one of [`LEAST`] in a batch.
+//! figures). But a step has a cost of its own, and a learner measures precision on its events, so a step has a quarter
+//! of a full batch at least: smaller shares are added up over batches.
 
 use crate::device::rng;
 
-/// A step has one event of so many in a full batch at least.
+/// A step has one of so many events of a full batch at least.
 const LEAST: usize = 4;
 
 /// Keeps the choice of events apart from everything else that is drawn from one seed.
@@ -37,6 +37,9 @@ impl Share {
     pub fn next(&mut self, key: [u64; 2], share: f64, (events, full): (usize, usize)) -> Chosen {
         if share >= 1.0 {
             return if events > 0 { Chosen::All } else { Chosen::Nothing };
+        }
+        if share <= 0.0 {
+            return Chosen::Nothing;
         }
         self.credit += share * events as f64;
         // Sums of fractions are a little off.
@@ -86,6 +89,9 @@ mod tests {
         assert_eq!(counts(0.0, 200), [0; 14]);
         let mut share = Share::default();
         assert_eq!(share.next([1, 1], 1.0, (0, 200)), Chosen::Nothing);
+        // What has been added up is not spent where nothing is to be learned from.
+        (0..11).for_each(|batch| assert_eq!(share.next([1, batch], 0.02, (200, 200)), Chosen::Nothing));
+        assert_eq!(share.next([1, 12], 0.0, (10, 200)), Chosen::Nothing);
     }
 
     #[test]

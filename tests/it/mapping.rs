@@ -2,12 +2,15 @@
 //! changes of a table through a real broker, with kills between them.
 
 use std::path::Path;
+use std::time::Duration;
 
 use evergraph::config::Config;
 use evergraph::daemon::source_options::decode_options;
 use evergraph::event::Incoming;
 use evergraph::ingest::decode::Decoder;
 use evergraph::ingest::mapping::{Message, MessageReader};
+use rdkafka::ClientConfig;
+use rdkafka::producer::{BaseProducer, BaseRecord, Producer};
 use serde_json::{Value, json};
 
 use crate::broker::Broker;
@@ -352,4 +355,124 @@ fn a_check_shows_the_newest_messages_of_the_topic() {
         "ingest.mappings.m.ts=/source/ts_ms",
     ]);
     assert!(content && shown.contains("partition 0 offset 39: user:40 -> product:2 at 40"), "{shown} {said}");
+}
+
+/// What a command printed, as JSON.
+fn printed(args: &[&str]) -> (bool, Value, String) {
+    let (done, out, error) = evergraph(args);
+    (done, serde_json::from_str(&out).unwrap_or(Value::Null), error)
+}
+
+#[test]
+fn refused_events_are_listed_and_sent_again_after_the_mapping_is_mended() {
+    let data = tempfile::tempdir().unwrap();
+    let folder = data.path().to_str().unwrap();
+    let bodies = [
+        r#"{"who":"a","what":"x","at":1}"#,
+        r#"{"who":"b","what":"y","at":"soon"}"#,
+        r#"{"src":"c","dst":"x","ts":2}"#,
+    ];
+    let plain = Start::in_dir(data.path()).ready();
+    for body in bodies {
+        let (status, said) = plain.post("/v1/events", "application/json", body).unwrap();
+        assert_eq!(status, if body.contains("src") { 200 } else { 422 }, "{said:#}");
+    }
+    assert!(plain.terminate().success());
+    let list = |more: &[&str]| {
+        let args = [&["dead-letters", "list", "--json", "--data", folder][..], more].concat();
+        let (done, found, error) = printed(&args);
+        assert!(done, "{error}");
+        found["dead_letters"].as_array().unwrap().clone()
+    };
+    let found = list(&[]);
+    assert_eq!((found.len(), &found[0]["payload"]), (2, &json!(bodies[0])));
+    assert_eq!((&found[0]["reason"], &found[0]["readable"]), (&json!("missing_field"), &json!(false)));
+    assert!(list(&["--reason", "too_late"]).is_empty());
+
+    let mended = [
+        "ingest.http.mapping=visits",
+        "ingest.mappings.visits.src=/who",
+        "ingest.mappings.visits.dst=/what",
+        "ingest.mappings.visits.ts=/at",
+    ];
+    let flags: Vec<&str> = mended.iter().flat_map(|setting| ["--set", setting]).collect();
+    let found = list(&flags);
+    let readable: Vec<&Value> = found.iter().map(|letter| &letter["readable"]).collect();
+    assert_eq!(readable, [true, false]);
+    let id = found[0]["id"].as_str().unwrap();
+    let (done, text, _) =
+        evergraph(&[&["dead-letters", "show", &id[..9], "--data", folder][..], &flags].concat());
+    assert!(
+        done && text.contains("now       a -> x at 1") && text.contains("refused   missing_field"),
+        "{text}"
+    );
+    let (done, _, error) = evergraph(&["dead-letters", "show", "nothing", "--data", folder]);
+    assert!(!done && error.contains("there is no dead letter nothing"), "{error}");
+
+    let process = mended.iter().fold(Start::in_dir(data.path()), |start, setting| start.set(setting)).ready();
+    let url = process.url("");
+    let replay = |more: &[&str]| {
+        let args = ["dead-letters", "replay", "--json", "--data", folder, "--url", &url];
+        printed(&[&args[..], &flags, more].concat())
+    };
+    let (done, plan, error) = replay(&[]);
+    assert!(!done && error.contains("--yes sends 1 dead letters again"), "{error}");
+    assert_eq!((&plan["would_send"], &plan["by_source"]), (&json!(1), &json!({ "http": 1 })));
+    let (done, sent, error) = replay(&["--yes"]);
+    assert!(done, "{error}");
+    assert_eq!(sent, json!({ "sent": 1, "refused": 0 }));
+    assert_eq!(neighbors(&process, "a"), ["x"]);
+    let (done, _, error) = replay(&["--yes"]);
+    assert!(!done && error.contains("no dead letter"), "what was sent is not sent again: {error}");
+    // One that is refused again stays, and is a letter of its own.
+    let (done, sent, error) = replay(&["--yes", "--unreadable"]);
+    assert!(!done && error.contains("1 dead letters were refused again"), "{error}");
+    assert_eq!(sent, json!({ "sent": 0, "refused": 1 }));
+    assert_eq!((list(&flags).len(), list(&["--replayed"]).len()), (2, 3));
+    let (done, _, error) = replay(&["--yes", "--id", "0000"]);
+    assert!(!done && error.contains("--id 0000: there is no such dead letter"), "{error}");
+    assert!(process.terminate().success());
+}
+
+#[test]
+fn refused_messages_go_back_to_their_topic_and_partition() {
+    let Some(broker) = Broker::shared() else { return };
+    let (topic, data) = ("refused-visits", tempfile::tempdir().unwrap());
+    broker.create_topic(topic, 2);
+    let producer: BaseProducer =
+        ClientConfig::new().set("bootstrap.servers", broker.bootstrap()).create().unwrap();
+    for (partition, who) in [(0, "a"), (1, "b"), (1, "c")] {
+        let body = json!({ "who": who, "what": "x", "at": 5 }).to_string();
+        producer.send(BaseRecord::to(topic).partition(partition).key(who).payload(&body)).unwrap();
+    }
+    producer.flush(Duration::from_secs(30)).unwrap();
+    let process = daemon(broker, topic, data.path()).ready();
+    process.wait_until("all are refused", |status| kafka(status)["dead_letters"] == 3);
+    assert!(process.terminate().success());
+    let settings = [
+        format!("ingest.kafka.brokers={}", broker.bootstrap()),
+        format!("ingest.kafka.topic={topic}"),
+        "ingest.kafka.mapping=visits".to_owned(),
+        "ingest.mappings.visits.src=/who".to_owned(),
+        "ingest.mappings.visits.dst=/what".to_owned(),
+        "ingest.mappings.visits.ts=/at".to_owned(),
+    ];
+    let flags: Vec<&str> = settings.iter().flat_map(|setting| ["--set", setting]).collect();
+    let process =
+        settings[2..].iter().fold(daemon(broker, topic, data.path()), |start, set| start.set(set)).ready();
+    let args = ["dead-letters", "replay", "--yes", "--json", "--data", data.path().to_str().unwrap()];
+    let (done, sent, error) = printed(&[&args[..], &flags].concat());
+    assert!(done, "{error}");
+    assert_eq!(sent, json!({ "sent": 3, "refused": 0 }));
+    let status = process.wait_until("all are stored", |status| status["log"]["durable_position"] == 3);
+    let mut next: Vec<(u64, u64)> = status["ingest"]["positions"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|at| (at["partition"].as_u64().unwrap(), at["next_offset"].as_u64().unwrap()))
+        .collect();
+    next.sort_unstable();
+    assert_eq!(next, [(0, 2), (1, 4)], "each in its own partition");
+    assert_eq!(neighbors(&process, "x"), ["a", "b", "c"]);
+    assert!(process.terminate().success());
 }

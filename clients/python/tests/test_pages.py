@@ -1,9 +1,10 @@
-"""The notebook of examples and the code of docs/python.md run as they stand."""
+"""The notebook of examples and the code of the front page and of docs/python.md run as they stand."""
 
 from __future__ import annotations
 
 import ast
 import json
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,8 @@ from evergraph._binary import find_binary
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent.parent
-PAGE = ROOT / "docs" / "python.md"
-DEMO = "http://127.0.0.1:8080"
+PAGES = (ROOT / "README.md", ROOT / "docs" / "python.md")
+DEMO = re.compile(r"http://(127\.0\.0\.1|localhost):8080")
 
 matplotlib.use("Agg")
 
@@ -44,9 +45,9 @@ def test_the_notebook_shows_a_model_that_learns() -> None:
     assert names["places"].shape == (100, 2)
 
 
-def blocks() -> list[tuple[int, str, bool]]:
-    """Blocks of Python of the page: line, text, whether it runs."""
-    lines = PAGE.read_text().splitlines()
+def blocks(page: Path) -> list[tuple[int, str, bool]]:
+    """Blocks of Python of a page: line, text, whether it runs."""
+    lines = page.read_text().splitlines()
     found = []
     for start, line in enumerate(lines):
         if line == "```python":
@@ -67,21 +68,22 @@ def demo(folder: Path) -> tuple[subprocess.Popen[str], str]:
     raise AssertionError("the demo ended")
 
 
-def test_the_code_of_the_page_runs_against_the_demo(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("page", "least"), zip(PAGES, (1, 5), strict=True), ids=["README", "python"])
+def test_the_code_of_a_page_runs_against_the_demo(
+    page: Path, least: int, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     process, url = demo(tmp_path / "demo")
     try:
         names: dict[str, Any] = {"__name__": "page"}
         count = 0
-        for line, text, runs in blocks():
-            placed = "\n" * (line - 1) + text.replace(DEMO, url)
-            code = compile(placed, str(PAGE), "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT if not runs else 0)
+        for line, text, runs in blocks(page):
+            placed = "\n" * (line - 1) + DEMO.sub(url, text)
+            code = compile(placed, str(page), "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT if not runs else 0)
             if runs:
                 exec(code, names)  # noqa: S102 (our own page)
                 count += 1
-        assert count >= 5
+        assert count >= least
         assert "Freshness(" in capsys.readouterr().out
     finally:
         process.terminate()

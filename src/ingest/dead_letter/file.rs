@@ -120,7 +120,7 @@ impl FileSink {
 }
 
 /// `dead.jsonl` as `dead.3.jsonl`.
-fn numbered(path: &Path, number: usize) -> PathBuf {
+pub(super) fn numbered(path: &Path, number: usize) -> PathBuf {
     let stem = path.file_stem().unwrap_or_default().to_string_lossy();
     let extension = path.extension().map(|e| format!(".{}", e.to_string_lossy())).unwrap_or_default();
     path.with_file_name(format!("{stem}.{number}{extension}"))

@@ -5,6 +5,7 @@
 //! the two it is delivered again: at least once.
 
 mod file;
+mod kept;
 mod topic;
 
 use std::path::PathBuf;
@@ -16,6 +17,7 @@ use parking_lot::Mutex;
 use thiserror::Error;
 
 pub use file::DeadLetterFileOptions;
+pub use kept::{KeptLetter, KeptLetters};
 pub use topic::DeadLetterTopicOptions;
 
 use super::rejection::Rejection;
@@ -69,6 +71,14 @@ pub enum DeadLetterError {
         /// The operating system's message.
         source: std::io::Error,
     },
+    /// A file could not be read.
+    #[error("the dead letters in {} cannot be read: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The operating system's message.
+        source: std::io::Error,
+    },
     /// The topic did not take them.
     #[error("dead letters cannot be delivered to topic {topic}: {detail}")]
     Topic {
@@ -114,6 +124,18 @@ impl DeadLetters {
             in_topic: AtomicU64::new(0),
             in_file: AtomicU64::new(0),
         }))
+    }
+
+    /// Sends letters back to the topic that they came from, each to its own partition, with headers that name why they
+    /// were letters. Returns the places of those that are too large for it. Blocks.
+    ///
+    /// # Errors
+    /// When not all were acknowledged; some may have been.
+    pub fn send_back(
+        options: DeadLetterTopicOptions,
+        letters: &[DeadLetter],
+    ) -> Result<Vec<usize>, DeadLetterError> {
+        topic::TopicSink::open(options)?.send_back(letters)
     }
 
     /// Delivers `letters` durably and returns when that is done. Blocks.

@@ -47,6 +47,8 @@ pub(super) struct TopicSink {
 pub(super) struct Turn<'a> {
     options: &'a DeadLetterTopicOptions,
     producer: MutexGuard<'a, BaseProducer<Outcomes>>,
+    /// Whether letters go to the partition that they came from, in place of one that follows from their key.
+    to_own_partitions: bool,
 }
 
 /// What became of the messages of one delivery.
@@ -102,7 +104,14 @@ impl TopicSink {
 
     /// The right to deliver, if whoever has it gives it back in time.
     pub(super) fn turn(&self, wait: Duration) -> Option<Turn<'_>> {
-        Some(Turn { options: &self.options, producer: self.producer.try_lock_for(wait)? })
+        let producer = self.producer.try_lock_for(wait)?;
+        Some(Turn { options: &self.options, producer, to_own_partitions: false })
+    }
+
+    /// As [`Turn::deliver`], each letter to the partition that it came from.
+    pub(super) fn send_back(&self, letters: &[DeadLetter]) -> Result<Vec<usize>, DeadLetterError> {
+        let producer = self.producer.lock();
+        Turn { options: &self.options, producer, to_own_partitions: true }.deliver(letters)
     }
 }
 
@@ -160,6 +169,9 @@ impl Turn<'_> {
     fn send(&self, letter: &DeadLetter, tag: (u32, usize)) -> Result<(), String> {
         let mut record: BaseRecord<'_, [u8], [u8], Box<(u32, usize)>> =
             BaseRecord::with_opaque_to(&self.options.topic, Box::new(tag)).headers(headers(letter));
+        if self.to_own_partitions {
+            record = record.partition(letter.partition);
+        }
         if let Some(key) = &letter.key {
             record = record.key(key);
         }

@@ -219,7 +219,7 @@ pub struct TestThenTrain<'a> {
     repeats: ReplayOptions,
     /// Which share of each batch's events is learned from.
     share: (f64, Share),
-    /// Events of the first batch, which is full.
+    /// Events of the largest batch so far.
     full: usize,
     /// Where the negatives of replayed events come from.
     pool: StreamNegatives,
