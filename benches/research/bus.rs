@@ -22,7 +22,7 @@ use evergraph::graph::{GraphOptions, GraphStore};
 
 /// Sizes of the cache as shares of all rows.
 const SHARES: [f64; 8] = [0.0, 0.01, 0.03, 0.05, 0.1, 0.2, 0.5, 1.0];
-/// What the device is told of a row that it reads in place: its address, and its place in the cache.
+/// What is listed for the device of a row that it reads in place: its address, and its place in the cache.
 const LISTED_BYTES: u64 = 16;
 
 /// What to count.
@@ -186,7 +186,7 @@ fn page(figures: &Figures) -> String {
          cache that training uses (`src/feature/cache`). Batches of {batch_events} events in their order, each with a\n\
          random destination, {epochs} epochs, {fanout} neighbors per seed, rows of {row_dimension} values: {row_bytes} \
          bytes, with\n\
-         the {LISTED_BYTES} by which the GPU is told where a row is and where it goes. Nothing was timed, and no GPU is\n\
+         the {LISTED_BYTES} that list for the GPU where a row is and where it goes. Nothing was timed, and no GPU is\n\
          needed.\n\n\
          - **size**: room for rows on the GPU, in percent of all rows of the stream. A part of it, up to half, is for\n\
          \x20 rows of the round at hand. Where a round does not fit, the cache is not used.\n\

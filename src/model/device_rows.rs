@@ -1,8 +1,8 @@
-//! [`DeviceRows`]: features of edges where the GPU that trains reads them in place: a copy, in page-locked memory of the
-//! host, of the newest rows of a feature store.
+//! [`DeviceRows`]: features of edges where the GPU that trains reads them in place: a copy, in page-locked memory of
+//! the host, of the newest rows of a feature store.
 //!
 //! ```text
-//! store ── follow, each row once ──▶ RowRoom ── locate ──▶ RowsInPlace ── fill, what is not cached ──▶ table on the GPU
+//! store ── follow, each row once ──▶ RowRoom ── locate ──▶ RowsInPlace ── fill, if not cached ──▶ table on the GPU
 //! ```
 //!
 //! Without it every batch copies its rows from the store to itself, from there to staging memory, and from there to the
@@ -11,7 +11,7 @@
 //! bit.
 //!
 //! **What is gone.** Rows that the store cleared are made zeros here before the next batch is located; its version
-//! tells caches on the GPU, as it does for gathered rows. Rows that it released are an error here as there.
+//! shows it to caches on the GPU, as for gathered rows. Rows that it released are an error here as there.
 //!
 //! **What is not here.** Older rows than there is room for, and all rows of models that read some on the CPU (means of
 //! messages), are gathered by the host as ever. [`RowReads`] counts both.
