@@ -5,7 +5,7 @@ CARGO_HOME ?= $(HOME)/.cargo
 export PATH := $(CARGO_HOME)/bin:$(CURDIR)/.cache/tools/bin:$(PATH)
 
 .PHONY: help demo test fuzz schemathesis soak kills check fmt manifests package peers ops-peers learn-peers \
-	overload drift learning-curve cache-bench prequential screenshots gpu
+	overload drift learning-curve cache-bench bus-bench prequential screenshots gpu
 
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 18
@@ -114,6 +114,14 @@ cache-bench: ## replay what training reads through caches of rows, and write pag
 	cargo build --release --locked --bin evergraph-research
 	@target/release/evergraph-research cache --events "$(DATA)/wikipedia.csv.gz" --events "$(DATA)/oss-commits.csv.gz" \
 		--events-max 200000 --json docs/benchmarks/cache.json --page docs/benchmarks/cache.md
+
+bus-bench: ## count bytes of edge rows over the bus by the size of the cache, and write page and figures; DATA=folder of event files
+	@for name in wikipedia oss-commits; do [ -e "$(DATA)/$$name.csv.gz" ] || { \
+		echo "bus-bench: SKIPPED, nothing was counted: there is no $(DATA)/$$name.csv.gz" >&2; exit 1; }; done
+	@scripts/setup.sh
+	cargo build --release --locked --bin evergraph-research
+	@target/release/evergraph-research bus --events "$(DATA)/wikipedia.csv.gz" --events "$(DATA)/oss-commits.csv.gz" \
+		--events-max 200000 --json docs/benchmarks/bus.json --page docs/benchmarks/bus.md
 
 gpu: ## build what scripts/gpu-check.sh needs on a machine with a GPU, without Rust or network; DATA=folder of event files
 	@scripts/setup.sh

@@ -1,7 +1,9 @@
-// Gather and scatter of rows.
+// Gather, scatter and fill of rows.
 //
 //   gather:   to[i] = from[list[i]]     i in 0..count; zeros where list[i] names no row
 //   scatter:  to[list[i]] = from[i]     nothing where list[i] names no row; no row is named twice
+//   fill:     to[list[i].place] = *list[i].address    zeros for an address of u64::MAX, nothing for a place that is
+//                                                     not below `rows`; no place is named twice
 //
 // `width` bytes of each row are copied; bytes of a stride beyond it are left alone. The table (`from` of a gather,
 // `to` of a scatter) is memory of the device or mapped memory of the host: the kernel does not ask. `list` holds
@@ -15,8 +17,8 @@
 // Any grid gives the same bytes.
 //
 // Registers by nvcc 13.0 -Xptxas -v, sm_80/sm_90: gather_rows_1 48/48, gather_rows_4 60/62, gather_rows_8 64/64,
-// gather_rows_16 71/77, scatter_rows_1 62/64, scatter_rows_4 64/64, scatter_rows_8 75/73, scatter_rows_16 80/79. No
-// spills.
+// gather_rows_16 71/77, scatter_rows_1 62/64, scatter_rows_4 64/64, scatter_rows_8 75/73, scatter_rows_16 80/79. By
+// NVRTC 13.0: fill_rows_1 58/57, fill_rows_4 58/56, fill_rows_8 61/64, fill_rows_16 64/63. No spills.
 #include "rows.cuh"
 
 #define ROW_KERNELS(V, COLUMN)                                                                                  \
@@ -25,14 +27,19 @@
         u64 to_stride, u64 width, u32 lanes_log2, u32* errors) {                                                \
         RowCopy call = {from, to, from_stride, to_stride, width, list, count, rows, errors, lanes_log2,         \
                         wide != 0};                                                                             \
-        copy_rows<COLUMN, false>(call, THREAD_OF_GRID, THREADS_OF_GRID);                                        \
+        copy_rows<COLUMN, GATHER>(call, THREAD_OF_GRID, THREADS_OF_GRID);                                        \
     }                                                                                                           \
     extern "C" __global__ void __launch_bounds__(256) scatter_rows_##V(                                         \
         const u8* from, u64 from_stride, u64 rows, const void* list, u32 wide, u64 count, u8* to,               \
         u64 to_stride, u64 width, u32 lanes_log2, u32* errors) {                                                \
         RowCopy call = {from, to, from_stride, to_stride, width, list, count, rows, errors, lanes_log2,         \
                         wide != 0};                                                                             \
-        copy_rows<COLUMN, true>(call, THREAD_OF_GRID, THREADS_OF_GRID);                                         \
+        copy_rows<COLUMN, SCATTER>(call, THREAD_OF_GRID, THREADS_OF_GRID);                                      \
+    }                                                                                                           \
+    extern "C" __global__ void __launch_bounds__(256) fill_rows_##V(                                            \
+        const u64* list, u64 count, u8* to, u64 to_stride, u64 rows, u64 width, u32 lanes_log2) {               \
+        RowCopy call = {nullptr, to, 0, to_stride, width, list, count, rows, nullptr, lanes_log2, true};        \
+        copy_rows<COLUMN, FILL>(call, THREAD_OF_GRID, THREADS_OF_GRID);                                         \
     }
 
 ROW_KERNELS(16, uint4)

@@ -51,7 +51,8 @@ struct RowCopy {
     u64 from_stride;
     u64 to_stride;
     u64 width;
-    // Row numbers on the side of the table; on the other side rows stand in order.
+    // Row numbers on the side of the table; on the other side rows stand in order. Of a fill: for each row where it
+    // is, or u64::MAX, and its number in the table, in 64 bits each.
     const void* list;
     u64 count;
     // Rows of the table.
@@ -62,8 +63,11 @@ struct RowCopy {
     bool wide;
 };
 
-// Copies this thread's columns of all its rows. SCATTER: the list names rows of `to`; otherwise of `from`.
-template <class Column, bool SCATTER>
+// What the list names: GATHER, rows of `from`; SCATTER, rows of `to`; FILL, addresses and rows of `to`.
+enum Way { GATHER, SCATTER, FILL };
+
+// Copies this thread's columns of all its rows.
+template <class Column, Way WAY>
 FN void copy_rows(const RowCopy& call, u64 thread, u64 threads) {
     const u32 vector = sizeof(Column);
     const u32 lanes = 1u << call.lanes_log2;
@@ -84,21 +88,34 @@ FN void copy_rows(const RowCopy& call, u64 thread, u64 threads) {
             if (i >= call.count) {
                 continue;
             }
+            if (WAY == FILL) {
+                u64 address = ((const u64*)call.list)[2 * i], place = ((const u64*)call.list)[2 * i + 1];
+                if (place >= call.rows) {
+                    continue;
+                }
+                to[r] = (Column*)(call.to + place * call.to_stride);
+                if (address != ~0ULL) {
+                    from[r] = (const Column*)address;
+                    shift[r] = row_shift(address, call.width, vector);
+                }
+                most = columns + shift[r] < most ? most : columns + shift[r];
+                continue;
+            }
             u64 row = row_at(call.list, call.wide, i);
             bool exists = row < call.rows;
             if (!exists && row != ~0ULL && column_of_lane == 0) {
                 atomicAdd(call.errors, 1u);
             }
-            u64 from_row = SCATTER ? i : row;
-            u64 to_row = SCATTER ? row : i;
+            u64 from_row = WAY == SCATTER ? i : row;
+            u64 to_row = WAY == SCATTER ? row : i;
             if (exists) {
                 from[r] = (const Column*)(call.from + from_row * call.from_stride);
             }
-            if (exists || !SCATTER) {
+            if (exists || WAY != SCATTER) {
                 to[r] = (Column*)(call.to + to_row * call.to_stride);
             }
             if (exists) {
-                shift[r] = row_shift(SCATTER ? (u64)to[r] : (u64)from[r], call.width, vector);
+                shift[r] = row_shift(WAY == SCATTER ? (u64)to[r] : (u64)from[r], call.width, vector);
             }
             most = to[r] == nullptr || columns + shift[r] < most ? most : columns + shift[r];
         }

@@ -1,6 +1,7 @@
 //! `evergraph-research`: benchmarks that compare alternatives, for developers of Evergraph. The speed of a machine is
 //! measured by `evergraph bench`.
 
+mod bus;
 mod cache;
 mod drift;
 mod requests;
@@ -23,6 +24,8 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Part {
+    /// Bytes of edge rows over the bus to a device, by the size of its cache, with reuse, with restore, and with both
+    Bus(bus::BusArgs),
     /// Copies of rows that a cache on the device avoids, beside other policies
     Cache(cache::CacheArgs),
     /// Average precision over a stream that drifts: weights frozen after its first part, trained on, and with replay
@@ -34,6 +37,7 @@ enum Part {
 
 fn main() -> ExitCode {
     let outcome = match Cli::parse().part {
+        Part::Bus(args) => bus::run(&args),
         Part::Cache(args) => cache::run(&args),
         Part::Drift(args) => drift::run(&args),
         Part::Requests(args) => requests::run(&args),

@@ -41,6 +41,9 @@ pub struct DeviceArgs {
     /// Bytes of main memory for the older part of that copy, which the GPU reads in place
     #[arg(long, value_name = "BYTES", default_value_t = 0)]
     pub gpu_graph_host_bytes: u64,
+    /// Bytes of main memory for edge rows that the GPU reads in place; 0: the CPU gathers and copies them
+    #[arg(long, value_name = "BYTES", default_value_t = GPU_ROW_HOST_BYTES)]
+    pub gpu_row_host_bytes: u64,
     /// Folder whose .cu and .cuh files take the place of those compiled in
     #[arg(long, value_name = "DIR", env = "EVERGRAPH_KERNEL_SOURCES", hide = true)]
     pub kernel_sources: Option<PathBuf>,
@@ -56,7 +59,8 @@ pub struct GpuFacts {
 
 /// Bytes of GPU memory in which a command keeps edge rows, the daemon's default.
 const GPU_ROW_BYTES: u64 = 1 << 30;
-/// Bytes of GPU memory for a copy of the graph, likewise.
+/// Bytes of main memory for edge rows, and of GPU memory for a copy of the graph, likewise.
+const GPU_ROW_HOST_BYTES: u64 = 1 << 30;
 const GPU_GRAPH_BYTES: u64 = 4 << 30;
 
 /// How training used a GPU.
@@ -76,11 +80,16 @@ pub struct GpuUse {
     edge_rows_hit: u64,
     edge_rows_missed: u64,
     edge_rows_bypassed: u64,
+    /// Edge rows that were brought to the GPU before their batch, which then found them.
+    edge_rows_restored: u64,
+    /// Edge rows of batches that the GPU had or read in place, and that the host gathered.
+    edge_rows_on_gpu: u64,
+    edge_rows_on_cpu: u64,
     /// Samples that were drawn on the GPU, and on the CPU.
     samples_on_gpu: u64,
     samples_on_cpu: u64,
-    /// Bytes over the bus for each event: copied to the GPU, copied to the host, and uploads to the graph that are read
-    /// in the host's memory.
+    /// Bytes over the bus for each event: copied to the GPU, copied to the host, and read in the host's memory, uploads
+    /// to the graph and rows of edges.
     bus_bytes_to_gpu_per_event: f64,
     bus_bytes_to_host_per_event: f64,
     bus_bytes_read_in_place_per_event: f64,
@@ -96,7 +105,7 @@ impl GpuUse {
     ) -> Option<Self> {
         let Device::Cuda(work) = trainer.device() else { return None };
         let (steps, rows) = (work.recorded(), trainer.cached_rows().unwrap_or_default());
-        let bus = work.cuda().bus();
+        let (bus, reads) = (work.cuda().bus(), trainer.row_reads().unwrap_or_default());
         let per_event = |end: u64, begin: u64| (end - begin) as f64 / events.max(1) as f64;
         let samples = sampler.map(DeviceSampler::counts).unwrap_or_default();
         Some(Self {
@@ -109,6 +118,9 @@ impl GpuUse {
             edge_rows_hit: rows.hits,
             edge_rows_missed: rows.misses,
             edge_rows_bypassed: rows.bypassed,
+            edge_rows_restored: rows.restored,
+            edge_rows_on_gpu: reads.on_device,
+            edge_rows_on_cpu: reads.on_host,
             samples_on_gpu: samples.on_device,
             samples_on_cpu: samples.on_cpu,
             bus_bytes_to_gpu_per_event: per_event(bus.to_gpu, before.to_gpu),
@@ -122,6 +134,7 @@ impl DeviceArgs {
     /// Has `trainer` use GPU memory as it does in the daemon.
     pub fn prepare(&self, trainer: &mut Trainer) {
         trainer.cache_rows(GPU_ROW_BYTES);
+        trainer.read_rows_in_place(self.gpu_row_host_bytes);
         let (gpu_bytes_max, host_bytes_max) = (self.gpu_graph_bytes, self.gpu_graph_host_bytes);
         trainer.sample_on_device(DeviceSamplerOptions { gpu_bytes_max, host_bytes_max });
     }

@@ -306,6 +306,7 @@ fn open_learner(
 ) -> Result<Learner> {
     let learner = &config.learner;
     learned.trainer.cache_rows(config.device.row_cache_bytes);
+    learned.trainer.read_rows_in_place(config.device.row_host_bytes);
     learned.trainer.sample_on_device(config.sampler_options());
     let paused = TrainingPause::of(&parts.catalog.lock())?;
     if let Some(TrainingPause { by, .. }) = &paused {

@@ -196,7 +196,7 @@ impl Inputs {
 
 /// The learner's memory by purpose; the copy of the graph for a GPU where there is one.
 fn by_purpose(bytes: LearnerBytes) -> BTreeMap<&'static str, u64> {
-    let LearnerBytes { memory, mailbox, edgebank, destinations, node_rows, graph_copy } = bytes;
+    let LearnerBytes { memory, mailbox, edgebank, destinations, node_rows, graph_copy, edge_rows } = bytes;
     let mut purposes = BTreeMap::from([
         ("memory", memory),
         ("mailbox", mailbox),
@@ -206,6 +206,9 @@ fn by_purpose(bytes: LearnerBytes) -> BTreeMap<&'static str, u64> {
     ]);
     if graph_copy > 0 {
         purposes.insert("graph_copy", graph_copy);
+    }
+    if edge_rows > 0 {
+        purposes.insert("edge_rows", edge_rows);
     }
     purposes
 }

@@ -11,6 +11,7 @@
 //! Does not know what an index refers to.
 
 pub mod cache;
+mod cleared;
 mod resident;
 mod saved;
 mod tiered;
@@ -22,6 +23,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use thiserror::Error;
 
 use crate::device::disk::PageFile;
+use cleared::Cleared;
 use resident::ResidentRows;
 pub use tiered::{Announced, RowError, RowState, RowStats, TieredRows};
 
@@ -80,6 +82,9 @@ pub struct FeatureStore {
     released: AtomicU64,
     /// See [`version`](Self::version).
     version: AtomicU64,
+    /// See [`id`](Self::id).
+    id: u64,
+    cleared: Cleared,
     /// Set while reads are to fail.
     fault: Option<Arc<AtomicBool>>,
 }
@@ -111,8 +116,9 @@ impl FeatureStore {
     }
 
     fn of(rows: Rows) -> Self {
-        let version = AtomicU64::new(fresh_version());
-        Self { rows, released: AtomicU64::new(0), version, fault: None }
+        let id = fresh_version();
+        let (version, cleared) = (AtomicU64::new(id), Cleared::default());
+        Self { rows, released: AtomicU64::new(0), version, id, cleared, fault: None }
     }
 
     /// The rows as they are now, whatever becomes of these: only what changes is copied, when it does. `None` if rows
@@ -129,6 +135,24 @@ impl FeatureStore {
     #[must_use]
     pub fn version(&self) -> u64 {
         self.version.load(Ordering::Acquire)
+    }
+
+    /// A number that no other store has.
+    #[must_use]
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// How many rows were cleared so far.
+    #[must_use]
+    pub fn cleared(&self) -> u64 {
+        self.cleared.count()
+    }
+
+    /// The rows that were cleared after the first `count`, for whoever keeps copies of rows; `None` if too many were.
+    #[must_use]
+    pub fn cleared_after(&self, count: u64) -> Option<Vec<u64>> {
+        self.cleared.after(count)
     }
 
     /// Values per row.
@@ -162,6 +186,7 @@ impl FeatureStore {
             Rows::Resident(rows) => rows.clear(index),
             Rows::Tiered(rows) => rows.clear(index),
         }
+        self.cleared.push(index);
         // Concurrent gathers read the version before.
         self.version.store(fresh_version(), Ordering::Release);
     }
@@ -208,10 +233,19 @@ impl FeatureStore {
             }
             Rows::Tiered(rows) => rows.gather(indices, out).map_err(|error| self.failed(&error)),
         };
+        self.check_kept(indices)?;
+        gathered
+    }
+
+    /// An error if one of the rows was released.
+    ///
+    /// # Errors
+    /// [`FeatureError::Released`].
+    pub fn check_kept(&self, indices: &[u64]) -> Result<(), FeatureError> {
         let first = self.first();
         match indices.iter().find(|&&index| index < first) {
             Some(&index) => Err(FeatureError::Released { index, first }),
-            None => gathered,
+            None => Ok(()),
         }
     }
 

@@ -32,11 +32,25 @@ impl Learner {
         }
     }
 
-    /// Sees to it that the GPU has a copy of the graph, if it is to, up to the end of `batch`. No step is computed now.
-    pub(super) fn bring_copy(&self, batch: &LearnBatch) {
-        let graph = &self.shared.engine.stores.graph;
-        self.sampler.iter().for_each(|sampler| sampler.open(graph));
-        follow(self.sampler.as_ref(), graph, batch);
+    /// Sees to it that the GPU has copies of the graph and of edge rows, if it is to, up to the end of `batch`. No step
+    /// is computed now.
+    pub(super) fn bring_copies(&self, batch: &LearnBatch) -> Result<(), TrainError> {
+        let stores = &self.shared.engine.stores;
+        self.sampler.iter().for_each(|sampler| sampler.open(&stores.graph));
+        follow(self.sampler.as_ref(), &stores.graph, batch);
+        self.trainer.follow_rows(&stores.edge_features, batch.end)
+    }
+
+    /// Announces the batch that was sampled beside the step that was just taken, so that a GPU brings in its edge rows
+    /// while the CPU measures and publishes.
+    pub(super) fn foresee(&mut self) {
+        if !(self.ahead.filled && self.ahead.sampled) {
+            return;
+        }
+        let (preparer, mailbox) = (self.trainer.preparer().publishing(), &self.trainer.state().mailbox);
+        preparer.expect(|node| mailbox.pending_event(node), &mut self.ahead.prepared);
+        self.trainer.foresee(&self.shared.engine.stores.edge_features, &self.ahead.prepared);
+        self.trainer.restore_rows();
     }
 
     /// Does `work`, and retries it on the CPU if a GPU fails.

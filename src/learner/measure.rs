@@ -7,6 +7,7 @@ use super::step::{Taken, world};
 use super::{BatchQuality, LearnBatch, Learner};
 use crate::event::NodeId;
 use crate::feature::cache::GpuRowCounts;
+use crate::model::RowReads;
 use crate::sampler::{DeviceSampler, SampleCounts};
 use crate::train::ranking::{average_precision, reciprocal_rank, roc_auc};
 use crate::train::{PhaseSeconds, RankQuery, StepMode, StepReport, TrainError};
@@ -92,6 +93,7 @@ impl Learner {
         mrr: Option<f64>,
     ) {
         self.count_cached_rows();
+        self.count_row_reads();
         self.count_samples();
         let metrics = &self.shared.metrics;
         let events = batch.edges.len() as u64;
@@ -141,9 +143,21 @@ impl Learner {
     /// Reports the cache of edge rows on a GPU, if there is one.
     fn count_cached_rows(&self) {
         let Some(counts) = self.trainer.cached_rows() else { return };
-        let GpuRowCounts { hits, misses, bypassed } = counts;
-        for (result, rows) in [("hit", hits), ("miss", misses - bypassed), ("bypassed", bypassed)] {
-            let counter = self.shared.metrics.device.row_cache_rows.with_label_values(&[result]);
+        let GpuRowCounts { hits, misses, bypassed, restored } = counts;
+        let metric = &self.shared.metrics.device.row_cache_rows;
+        let results =
+            [("hit", hits), ("miss", misses - bypassed), ("bypassed", bypassed), ("restored", restored)];
+        for (result, rows) in results {
+            let counter = metric.with_label_values(&[result]);
+            counter.inc_by(rows.saturating_sub(counter.get()));
+        }
+    }
+
+    /// Reports where edge rows were read, if a GPU computes.
+    fn count_row_reads(&self) {
+        let Some(RowReads { on_device, on_host }) = self.trainer.row_reads() else { return };
+        for (place, rows) in [("gpu", on_device), ("cpu", on_host)] {
+            let counter = self.shared.metrics.device.edge_rows.with_label_values(&[place]);
             counter.inc_by(rows.saturating_sub(counter.get()));
         }
     }

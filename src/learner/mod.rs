@@ -302,7 +302,7 @@ impl Learner {
     fn learn(&mut self, batch: &LearnBatch) -> Result<(), LearnerError> {
         let behind = self.shared.progress.indexed().0.saturating_sub(batch.end.0);
         batch.node_rows.set_seen(&self.node_rows);
-        self.bring_copy(batch);
+        self.bring_copies(batch)?;
         if !batch.edges.is_empty() {
             let choice = self.decide(batch, behind);
             let negatives = self.negatives(batch);
@@ -320,6 +320,7 @@ impl Learner {
                 }
                 done => done?,
             };
+            self.foresee();
             self.measure(batch, baseline, &taken.report, taken.mode, rank);
             let clock = Instant::now();
             if let Err(error) = self.promote(batch, &taken, baseline) {
@@ -367,6 +368,7 @@ impl Learner {
             destinations: self.pool.bytes() as u64,
             node_rows: self.node_rows.bytes(),
             graph_copy: self.sampler.as_ref().map_or(0, DeviceSampler::host_bytes),
+            edge_rows: self.trainer.pinned_row_bytes(),
         }
     }
 }

@@ -72,7 +72,8 @@ impl Learner {
         let publish = |node, row: &[f32], updated| states.publish(node, row, updated);
         let placed = self.placed();
         let model = placed.as_deref().unwrap_or_else(|| self.trainer.model());
-        self.trainer.publish_prepared(model, &self.prepared, publish)
+        let rows = &self.shared.engine.stores.edge_features;
+        self.trainer.publish_learned(model, rows, &self.prepared, publish)
     }
 
     /// Publishes the weights that serve requests, and what scores pairs.

@@ -28,6 +28,8 @@ pub struct LearnerBytes {
     pub node_rows: u64,
     /// What the GPU's copy of the graph takes of main memory.
     pub graph_copy: u64,
+    /// Page-locked copies of edge rows, which the GPU that trains reads in place.
+    pub edge_rows: u64,
 }
 
 /// What the gate decided since the start.

@@ -35,9 +35,6 @@ impl EdgePlaces {
 
     /// The same hop with edge rows of the table.
     fn lead(&self, hop: Hop) -> Hop {
-        if hop.edge_rows.is_none() {
-            return hop;
-        }
         let edges = hop.edges.iter().map(|&number| self.of(number)).collect();
         Hop { edge_rows: Some(self.table.clone()), edges, ..hop }
     }

@@ -15,12 +15,14 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 use thiserror::Error;
 
+use super::device_rows::Located;
 use super::limit::limit;
-use super::{EMPTY_SLOT, EdgePlaces, Mailbox, Needs, edge_types};
+use super::{EMPTY_SLOT, Mailbox, MessageRows, Needs, edge_types};
 use crate::device::Device;
+use crate::device::cuda::RowsInPlace;
 use crate::event::{EdgeId, EventTime, NodeId};
 use crate::feature::FeatureError;
-use crate::nn::{Tape, Tensor, Var};
+use crate::nn::Tensor;
 use crate::sampler::{MessageFlowGraph, SampleError};
 
 /// The rows of a pass could not be read. The pass has not begun.
@@ -51,8 +53,12 @@ pub struct FeatureRows {
     message_edges: Vec<EdgeId>,
     /// Number of the edge of each message that the batch itself will leave, or of which it will leave means.
     next_messages: Vec<u32>,
-    /// `[distinct edges, edge_feature_dim]`, bounded; `None` if edges have no features.
+    /// `[distinct edges, edge_feature_dim]`, bounded; `None` if edges have no features. With rows in place, those of
+    /// the other edges.
     edge_rows: Option<Arc<Tensor>>,
+    /// Where the rows of edges are that a GPU reads in place, and the place of each other edge's among `edge_rows`, all
+    /// ones for those.
+    in_place: Option<(Arc<RowsInPlace>, Vec<u32>)>,
     /// Number of the type of each distinct edge; empty if no types are known.
     types: Vec<u32>,
     /// The rows of edges as they are stored, where these are more than features.
@@ -61,50 +67,6 @@ pub struct FeatureRows {
     node_rows: Vec<f32>,
     /// Version of the source that the edge rows are from.
     version: u64,
-}
-
-/// The edge rows of some nodes' pending messages.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct MessageRows<'a> {
-    rows: Option<&'a Tensor>,
-    types: &'a [u32],
-    numbers: &'a [u32],
-    places: Option<&'a EdgePlaces>,
-}
-
-impl<'a> MessageRows<'a> {
-    /// Of the message that waits for the node at `place` the number of the edge's type, 0 if no types are known, and
-    /// its features, none if edges have none; `None` if nothing was fetched for it.
-    pub(super) fn of(&self, place: usize) -> Option<(u32, &'a [f32])> {
-        if self.rows.is_none() && self.types.is_empty() {
-            return Some((0, &[]));
-        }
-        let number = *self.numbers.get(place)? as usize;
-        let kind = if self.types.is_empty() { 0 } else { *self.types.get(number)? };
-        let Some(rows) = self.rows else { return Some((kind, &[])) };
-        (number < rows.rows()).then(|| (kind, rows.row(number)))
-    }
-
-    /// The same rows, which are on a GPU too.
-    #[must_use]
-    pub fn at(self, places: Option<&'a EdgePlaces>) -> Self {
-        Self { places, ..self }
-    }
-
-    /// The features of the edges of the messages that wait for the nodes at these places, as a value of `tape`, where
-    /// they are on its GPU.
-    pub(super) fn on_gpu(&self, tape: &mut Tape<'_>, nodes: &[u32]) -> Option<Var> {
-        let places = self.places.filter(|_| self.rows.is_some())?;
-        let number = |&node: &u32| self.numbers.get(node as usize).copied().unwrap_or(EMPTY_SLOT);
-        let rows = nodes.iter().map(|node| places.of(number(node))).collect::<Vec<u32>>();
-        Some(tape.rows_at(places.table(), &rows))
-    }
-
-    /// The same without the first `count` nodes.
-    #[must_use]
-    pub fn from(self, count: usize) -> Self {
-        Self { numbers: self.numbers.get(count..).unwrap_or_default(), ..self }
-    }
 }
 
 impl FeatureRows {
@@ -116,11 +78,18 @@ impl FeatureRows {
         self.messages.clear();
         self.message_edges.clear();
         self.next_messages.clear();
+        self.in_place = None;
     }
 
     /// From now on edges below `first` count as zeros: their rows may have been released.
     pub fn keep_from(&mut self, first: EdgeId) {
         self.first = first;
+    }
+
+    /// Edges below this one have no rows.
+    #[must_use]
+    pub fn first(&self) -> EdgeId {
+        self.first
     }
 
     /// Numbers the edges in the slots of a sample, layer by layer.
@@ -188,6 +157,7 @@ impl FeatureRows {
         fetch: impl FnOnce(&[u64], &mut [f32]) -> Result<(), E>,
     ) -> Result<(), E> {
         self.types.clear();
+        self.in_place = None;
         let dimension = needs.edge_row_dim;
         if needs.edge_types == 0 {
             return self.fetch_edges(dimension, fetch);
@@ -206,6 +176,58 @@ impl FeatureRows {
         });
         self.stored = stored;
         split
+    }
+
+    /// As [`fetch_edge_rows`](Self::fetch_edge_rows) for the edges that were not found; the others are read in place.
+    /// Returns how many were fetched.
+    ///
+    /// # Errors
+    /// What `fetch` returns; then there are no rows.
+    pub(super) fn fetch_others<E>(
+        &mut self,
+        needs: &Needs,
+        located: Located,
+        fetch: impl FnOnce(&[u64], &mut [f32]) -> Result<(), E>,
+    ) -> Result<usize, E> {
+        let Located { rows, mut types } = located;
+        let (mut others, mut numbers, mut here) = (Vec::new(), Vec::new(), Vec::new());
+        for (number, &edge) in self.edges.iter().enumerate() {
+            let there = rows.has(number);
+            // Edges of a pass are counted in 32 bits.
+            here.push(if there { EMPTY_SLOT } else { others.len() as u32 });
+            if !there {
+                others.push(edge);
+                numbers.push(number);
+            }
+        }
+        let all = std::mem::replace(&mut self.edges, others);
+        let fetched = self.fetch_edge_rows(needs, fetch);
+        let gathered = std::mem::replace(&mut self.edges, all).len();
+        fetched?;
+        for (&number, &kind) in numbers.iter().zip(&self.types) {
+            types[number] = kind;
+        }
+        self.types = types;
+        self.in_place = Some((Arc::new(rows), here));
+        Ok(gathered)
+    }
+
+    /// The rows that a GPU reads in place, by number, and for each edge its place among [`edge_rows`](Self::edge_rows),
+    /// all ones for those in place; `None` if `edge_rows` has all.
+    #[must_use]
+    pub fn in_place(&self) -> Option<(&Arc<RowsInPlace>, &[u32])> {
+        self.in_place.as_ref().map(|(rows, here)| (rows, here.as_slice()))
+    }
+
+    /// Copies the features of the edge with this number to `out`; `false` if edges have none.
+    pub fn read_edge_row(&self, number: usize, out: &mut [f32]) -> bool {
+        let Some(rows) = &self.edge_rows else { return false };
+        match &self.in_place {
+            Some((in_place, here)) if here[number] == EMPTY_SLOT => in_place.read(number, out),
+            Some((_, here)) => out.copy_from_slice(rows.row(here[number] as usize)),
+            None => out.copy_from_slice(rows.row(number)),
+        }
+        true
     }
 
     /// Lets `fetch` fill the features of all numbered edges, `[edges, dimension]`, and bounds them. With dimension 0
@@ -290,19 +312,19 @@ impl FeatureRows {
     /// The rows of the pending messages, in the order of the nodes they were numbered for.
     #[must_use]
     pub fn messages(&self) -> MessageRows<'_> {
-        MessageRows {
-            rows: self.edge_rows.as_deref(),
-            types: &self.types,
-            numbers: &self.messages,
-            places: None,
-        }
+        MessageRows { rows: self.rows_here(), types: &self.types, numbers: &self.messages, places: None }
     }
 
     /// The rows of the messages that the batch will leave, in the order they were numbered.
     #[must_use]
     pub fn next_messages(&self) -> MessageRows<'_> {
         let numbers = &self.next_messages;
-        MessageRows { rows: self.edge_rows.as_deref(), types: &self.types, numbers, places: None }
+        MessageRows { rows: self.rows_here(), types: &self.types, numbers, places: None }
+    }
+
+    /// The rows of all edges, if they are here.
+    fn rows_here(&self) -> Option<&Tensor> {
+        self.edge_rows.as_deref().filter(|_| self.in_place.is_none())
     }
 
     /// The rows of the nodes, one after another.
@@ -318,7 +340,8 @@ impl FeatureRows {
         let numbers = self.slots.capacity() + messages + self.node_rows.capacity();
         let numbers = numbers + self.types.capacity() + self.stored.capacity();
         let rows = self.edge_rows.as_ref().map_or(0, |rows| rows.capacity());
-        (numbers + rows) * size_of::<f32>()
+        let places = self.in_place.as_ref().map_or(0, |(rows, here)| 2 * rows.len() + here.capacity());
+        (numbers + rows + places) * size_of::<f32>()
             + (self.edges.capacity() + self.message_edges.capacity()) * size_of::<u64>()
             + self.numbers.allocation_size()
     }

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use super::{Mailbox, NodeMemory, Touched};
 use crate::device::Device;
 use crate::event::NodeId;
-use crate::nn::Tensor;
+use crate::nn::{RowLists, Tensor};
 
 /// Of the GPU's budget, one part of so many is the mirror's.
 const BUDGET_PARTS: usize = 4;
@@ -166,9 +166,12 @@ impl NodeMirror {
             *tables = grown;
         }
         let written_nodes = ids(written.iter().map(|&place| nodes[place as usize]));
-        tables.memory.put_rows_at(&written_nodes, &fresh.rows_at(written));
-        let messages = tables.memory.rows_at(&ids(others.iter().copied()));
-        tables.messages.put_rows_at(&ids(nodes.iter().copied()), &messages);
+        let lists =
+            vec![written.to_vec(), written_nodes, ids(others.iter().copied()), ids(nodes.iter().copied())];
+        let lists = RowLists::new(fresh.device(), lists);
+        tables.memory.put_rows_listed(&lists, 1, &fresh.rows_listed(&lists, 0));
+        let messages = tables.memory.rows_listed(&lists, 2);
+        tables.messages.put_rows_listed(&lists, 3, &messages);
     }
 }
 

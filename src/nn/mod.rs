@@ -40,5 +40,6 @@ pub use ops::time::TimeEncoder;
 pub use parameters::{Gradients, ParamId, Parameters};
 pub use pool::TapePool;
 pub use storage::StorageError;
+pub use table::RowLists;
 pub use tape::{Mode, Tape, Var};
 pub use tensor::{Fetched, Tensor};

@@ -4,12 +4,38 @@ use crate::device::Device;
 
 use super::Tensor;
 use super::cuda::gather as cuda;
+use crate::device::cuda::PooledBuffer;
+
+/// Lists of rows, which go to a GPU in one copy.
+pub struct RowLists {
+    lists: Vec<Vec<u32>>,
+    there: Vec<PooledBuffer<u32>>,
+}
+
+impl RowLists {
+    /// These lists, for tables on `device`.
+    #[must_use]
+    pub fn new(device: &Device, lists: Vec<Vec<u32>>) -> Self {
+        let there = match device {
+            Device::Cpu => Vec::new(),
+            Device::Cuda(work) => work.upload_together(&lists),
+        };
+        Self { lists, there }
+    }
+}
 
 impl Tensor {
     /// Row `index[i]` as row `i`, where the table is; zeros for a row that it does not have.
     #[must_use]
     pub fn rows_at(&self, index: &[u32]) -> Tensor {
+        self.rows_listed(&RowLists::new(self.device(), vec![index.to_vec()]), 0)
+    }
+
+    /// As [`rows_at`](Self::rows_at), of list number `list`.
+    #[must_use]
+    pub fn rows_listed(&self, lists: &RowLists, list: usize) -> Tensor {
         let (rows, cols) = self.shape();
+        let index = &lists.lists[list];
         let mut out = Tensor::room(self.device(), index.len(), cols);
         match self.device() {
             Device::Cpu => {
@@ -18,7 +44,7 @@ impl Tensor {
                     if row < rows { out.copy_from_slice(self.row(row)) } else { out.fill(0.0) }
                 }
             }
-            Device::Cuda(work) => cuda::gather(work, &mut out, self, index),
+            Device::Cuda(work) => cuda::gather_listed(work, &mut out, self, &lists.there[list]),
         }
         out
     }
@@ -26,7 +52,13 @@ impl Tensor {
     /// Row `index[i]` becomes row `i` of `rows`, which are on the same device. Indices are unique; one beyond the table
     /// is left out.
     pub fn put_rows_at(&mut self, index: &[u32], rows: &Tensor) {
+        self.put_rows_listed(&RowLists::new(self.device(), vec![index.to_vec()]), 0, rows);
+    }
+
+    /// As [`put_rows_at`](Self::put_rows_at), of list number `list`.
+    pub fn put_rows_listed(&mut self, lists: &RowLists, list: usize, rows: &Tensor) {
         let (count, cols) = self.shape();
+        let index = &lists.lists[list];
         match self.device().clone() {
             Device::Cpu => {
                 for (&row, from) in index.iter().zip(rows.data().chunks_exact(cols.max(1))) {
@@ -35,7 +67,7 @@ impl Tensor {
                     }
                 }
             }
-            Device::Cuda(work) => cuda::put_at(&work, self, rows, index),
+            Device::Cuda(work) => cuda::put_listed(&work, self, rows, &lists.there[list]),
         }
     }
 

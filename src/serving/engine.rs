@@ -331,7 +331,7 @@ impl QueryEngine {
     ) -> Result<(), GatherError> {
         loop {
             let world = self.stores.world(self.stores.graph.view());
-            match world.gather(needs, neighborhood, rows, None) {
+            match world.gather(needs, neighborhood, (rows, None), None) {
                 Err(GatherError::Rows(FeatureError::Released { .. })) => {}
                 done => return done,
             }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::event::{EdgeId, EventTime, NodeId};
 use crate::feature::FeatureStore;
 use crate::graph::{GraphStore, GraphView, NodeDictionary};
-use crate::model::{FeatureRows, GatherError, Needs, Neighborhood};
+use crate::model::{DeviceRows, FeatureRows, GatherError, Needs, Neighborhood};
 use crate::sampler::DeviceSampler;
 
 /// The graph, the names of its nodes and the feature rows. Clones share them; the appender alone writes.
@@ -73,13 +73,25 @@ impl World<'_> {
         })?)
     }
 
-    /// Fetches the rows that were numbered, and those of `nodes`.
+    /// Fetches the rows that were numbered, and those of `nodes`. Rows of edges that a GPU reads in place are only
+    /// located.
     ///
     /// # Errors
     /// Rows cannot be read.
-    pub fn fetch(&self, needs: &Needs, nodes: &[NodeId], rows: &mut FeatureRows) -> Result<(), GatherError> {
-        rows.set_version(self.edge_features.version());
-        rows.fetch_edge_rows(needs, |ids, out| self.edge_features.gather(ids, out))?;
+    pub fn fetch(
+        &self,
+        needs: &Needs,
+        nodes: &[NodeId],
+        rows: &mut FeatureRows,
+        in_place: Option<&DeviceRows>,
+    ) -> Result<(), GatherError> {
+        match in_place {
+            Some(in_place) => in_place.fetch(needs, self.edge_features, rows)?,
+            None => {
+                rows.set_version(self.edge_features.version());
+                rows.fetch_edge_rows(needs, |ids, out| self.edge_features.gather(ids, out))?;
+            }
+        }
         rows.fetch_nodes(nodes, needs.node_feature_dim, |ids, out| self.node_features.gather(ids, out))?;
         Ok(())
     }
@@ -93,7 +105,7 @@ impl World<'_> {
         &self,
         needs: &Needs,
         neighborhood: &mut Neighborhood,
-        rows: &mut FeatureRows,
+        (rows, in_place): (&mut FeatureRows, Option<&DeviceRows>),
         pending: Option<&dyn Fn(NodeId) -> Option<(EdgeId, EventTime)>>,
     ) -> Result<(), GatherError> {
         self.sample(needs, neighborhood)?;
@@ -107,6 +119,6 @@ impl World<'_> {
         if let Some(pending) = pending.filter(|_| needs.reads_messages()) {
             rows.index_messages(nodes, self.view.since(), pending);
         }
-        self.fetch(needs, nodes, rows)
+        self.fetch(needs, nodes, rows, in_place)
     }
 }

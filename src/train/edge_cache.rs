@@ -1,20 +1,29 @@
 //! [`EdgeCache`]: the edge rows that a trainer on a GPU keeps there from batch to batch. Most of what a batch reads
-//! was read by one before it; with this only the rest is copied to the GPU, and operations read all of it in place.
+//! was read by one before it; with this only the rest is brought to the GPU, and operations read all of it in place.
 //!
-//! The CPU gathers every row all the same: what the GPU holds is a copy, by edge, of rows of one version of one
-//! store. A batch of another version finds nothing; so does one after a failure. The memory is asked for when the first
-//! batch is placed, and is never more than half of what the GPU's budget leaves then.
+//! ```text
+//! foresee   what the next batch reads, before or after the step of this one
+//! place     before a pass: what the batch misses is brought; a batch that was placed last is there
+//! restore   after the step: rows of the foreseen batch, behind the step in the GPU's order
+//! ```
+//!
+//! What the GPU holds is a copy, by edge, of rows of one version of one store. A batch of another version finds
+//! nothing; so does one after a failure. The memory is asked for when the first batch is placed, and is never more than
+//! half of what the GPU's budget leaves then. Rows that the host did not gather ([`DeviceRows`]) are always placed:
+//! where the cache does not take them, in a table for one pass.
 //!
 //! A batch that is read more than once, by rivals, without dropout and by its step, is placed once.
 
 use std::sync::Arc;
 
 use super::prepare::PreparedBatch;
-use super::trainer::Trainer;
+use super::trainer::{TrainError, Trainer};
 use crate::device::Device;
-use crate::device::cuda::CudaWork;
-use crate::feature::cache::{GpuRowCounts, GpuRows};
-use crate::model::{EdgePlaces, FeatureRows};
+use crate::device::cuda::{CudaWork, RowsInPlace};
+use crate::event::EdgeId;
+use crate::feature::FeatureStore;
+use crate::feature::cache::{GpuRowCounts, GpuRows, RoundRows};
+use crate::model::{DeviceRows, EdgePlaces, FeatureRows, GatherError, RowReads};
 use crate::nn::Tensor;
 
 /// Edge rows on a GPU, if a budget is given and a GPU computes.
@@ -22,8 +31,15 @@ use crate::nn::Tensor;
 pub(super) struct EdgeCache {
     budget: u64,
     open: Option<Open>,
-    /// The edges of the batch after the one that is placed next, if they are known.
-    next: Vec<u64>,
+    /// The batch after the one that is placed next, if it is known.
+    next: Option<Foreseen>,
+}
+
+/// What a later batch reads.
+struct Foreseen {
+    edges: Vec<u64>,
+    /// Where the rows are in the host's memory, if the GPU reads them there, and of which version of the store.
+    in_place: Option<(RowsInPlace, u64)>,
 }
 
 /// A table on a GPU and what is in it.
@@ -39,21 +55,61 @@ struct Open {
 }
 
 impl EdgeCache {
-    /// Copies the edge rows of a batch to `device` and returns where they are, valid until the next batch is placed.
-    /// `None` if they are to be read from `rows`.
+    /// Brings the edge rows of a batch to `device` and returns where they are, valid until others are placed. `None` if
+    /// they are to be read from `rows`.
     pub fn place(&mut self, device: &Device, rows: &FeatureRows) -> Option<EdgePlaces> {
-        let next = std::mem::take(&mut self.next);
-        let (Device::Cuda(work), true) = (device, self.budget > 0 && rows.version() > 0) else { return None };
-        let from = rows.edge_rows().filter(|from| from.rows() == rows.edges().len())?;
-        if self.open.as_ref().is_none_or(|open| !open.fits(device, from.cols())) {
+        self.placed(device, rows, |open, work, round, next| open.place(work, (rows.version(), round), next))
+    }
+
+    /// As [`place`](Self::place), for what is read beside the batches: nothing stays for it.
+    pub fn glance(&mut self, device: &Device, rows: &FeatureRows) -> Option<EdgePlaces> {
+        self.placed(device, rows, |open, work, round, _| open.glance(work, (rows.version(), round)))
+    }
+
+    fn placed(
+        &mut self,
+        device: &Device,
+        rows: &FeatureRows,
+        place: impl FnOnce(&mut Open, &Arc<CudaWork>, &RoundRows<'_>, Option<&Foreseen>) -> Option<EdgePlaces>,
+    ) -> Option<EdgePlaces> {
+        let Device::Cuda(work) = device else { return None };
+        let from = rows.edge_rows()?;
+        let in_place = rows.in_place().map(|(rows, here)| (&**rows, here));
+        let round = RoundRows { ids: rows.edges(), in_place, values: from.data() };
+        if in_place.is_none() && from.rows() != round.ids.len() {
+            return None;
+        }
+        if rows.version() > 0
+            && let Some(open) = self.opened(work, from.cols())
+        {
+            let (open, next) = open;
+            if let Some(places) = place(open, work, &round, next) {
+                return Some(places);
+            }
+        }
+        in_place.is_some().then(|| once(work, &round, from.cols()))
+    }
+
+    /// The table for rows of this width, if there is one.
+    fn opened(&mut self, work: &Arc<CudaWork>, width: usize) -> Option<(&mut Open, Option<&Foreseen>)> {
+        let device = Device::Cuda(work.clone());
+        if self.budget > 0 && self.open.as_ref().is_none_or(|open| !open.fits(&device, width)) {
             self.open = None;
-            self.open = Open::new(work, self.budget, from.cols());
+            self.open = Open::new(work, self.budget, width);
             if self.open.is_none() {
                 // The GPU has no room for it; do not try again.
                 self.budget = 0;
             }
         }
-        self.open.as_mut()?.place(work, rows, &from, &next)
+        self.open.as_mut().map(|open| (open, self.next.as_ref()))
+    }
+
+    /// Brings in rows of the foreseen batch. Behind the step of the one before it.
+    pub fn restore(&mut self, device: &Device) {
+        let (Device::Cuda(work), Some(open)) = (device, &mut self.open) else { return };
+        if let Some(Foreseen { edges, in_place: Some((rows, version)) }) = self.next.take() {
+            open.restore(work, &edges, (&rows, version));
+        }
     }
 
     /// Bytes of host memory.
@@ -63,8 +119,18 @@ impl EdgeCache {
                 + open.edges.capacity() * size_of::<u64>()
                 + open.places.as_ref().map_or(0, |places| places.capacity()) * size_of::<u32>()
         });
-        open + self.next.capacity() * size_of::<u64>()
+        open + self.next.as_ref().map_or(0, |next| next.edges.capacity() * size_of::<u64>())
     }
+}
+
+/// A table for one pass, with all rows of it.
+fn once(work: &Arc<CudaWork>, round: &RoundRows<'_>, width: usize) -> EdgePlaces {
+    let mut table = Tensor::room(&Device::Cuda(work.clone()), round.ids.len(), width);
+    // Rows of a pass are counted in 32 bits.
+    let places: Vec<u32> = (0..round.ids.len() as u32).collect();
+    let brought: Vec<(usize, u32)> = places.iter().map(|&place| (place as usize, place)).collect();
+    work.run(|_| round.bring(work, &brought, (table.on_gpu_mut()?, width)));
+    EdgePlaces::new(table.into(), places.into())
 }
 
 impl Open {
@@ -87,25 +153,56 @@ impl Open {
     fn place(
         &mut self,
         work: &Arc<CudaWork>,
-        rows: &FeatureRows,
-        from: &Tensor,
-        next: &[u64],
+        (version, round): (u64, &RoundRows<'_>),
+        next: Option<&Foreseen>,
     ) -> Option<EdgePlaces> {
-        if self.version != rows.version() {
-            self.version = rows.version();
-            self.rows.forget();
-            self.edges.clear();
-        }
-        if self.edges.is_empty() || self.edges != rows.edges() {
+        self.keep(version);
+        if self.edges.is_empty() || self.edges != round.ids {
             self.edges.clear();
             self.places = None;
+            let known = next.as_ref().filter(|next| next.edges != round.ids);
             // A tape that is still alive reads the rows of its own batch.
             let table = Arc::get_mut(&mut self.table)?.on_gpu_mut().ok()?;
-            let places = self.rows.round(work, table, (rows.edges(), from.data()), next);
-            self.edges.extend_from_slice(rows.edges());
+            let places = self.rows.round(work, table, round, known.map_or(&[], |next| &next.edges));
+            self.edges.extend_from_slice(round.ids);
             self.places = places.map(Arc::new);
         }
         Some(EdgePlaces::new(self.table.clone(), self.places.clone()?))
+    }
+
+    fn glance(
+        &mut self,
+        work: &Arc<CudaWork>,
+        (version, round): (u64, &RoundRows<'_>),
+    ) -> Option<EdgePlaces> {
+        self.keep(version);
+        // Its rows may lie where the last batch has some.
+        self.edges.clear();
+        self.places = None;
+        let table = Arc::get_mut(&mut self.table)?.on_gpu_mut().ok()?;
+        let places = self.rows.glance(work, table, round)?;
+        Some(EdgePlaces::new(self.table.clone(), places.into()))
+    }
+
+    fn restore(&mut self, work: &Arc<CudaWork>, edges: &[u64], (rows, version): (&RowsInPlace, u64)) {
+        let Some(table) = Arc::get_mut(&mut self.table) else { return };
+        let Ok(table) = table.on_gpu_mut() else { return };
+        if version != self.version {
+            return;
+        }
+        // Rows that are elsewhere come with their round.
+        let here: Vec<u32> = (0..rows.len()).map(|row| if rows.has(row) { u32::MAX } else { 0 }).collect();
+        let round = RoundRows { ids: edges, in_place: Some((rows, &here)), values: &[] };
+        self.rows.restore(work, table, &round);
+    }
+
+    /// Drops the rows of another version.
+    fn keep(&mut self, version: u64) {
+        if self.version != version {
+            self.version = version;
+            self.rows.forget();
+            self.edges.clear();
+        }
     }
 }
 
@@ -122,12 +219,49 @@ impl Trainer {
         self.scratch.lock().edges.open.as_ref().map(|open| open.rows.counts())
     }
 
-    /// Announces the batch after the current one, if the edges that it reads are known.
-    pub(super) fn foresee(&mut self, batch: &PreparedBatch) {
-        let EdgeCache { open, next, .. } = &mut self.scratch.get_mut().edges;
-        if open.is_some() {
-            next.clear();
-            next.extend_from_slice(batch.rows.edges());
+    /// Announces the batch after the one whose step comes next, or after the one whose step was just taken: what it
+    /// reads stays on the GPU, or is brought there behind that step. Its messages are those that will wait.
+    pub fn foresee(&mut self, edge_features: &FeatureStore, batch: &PreparedBatch) {
+        let edges = &mut self.scratch.get_mut().edges;
+        if edges.open.is_none() {
+            return;
         }
+        let (known, version, needs) = (batch.rows.edges(), edge_features.version(), self.model.needs());
+        let rows = self.rows.as_ref().and_then(|rows| rows.foresee(&needs, edge_features, known));
+        let in_place = rows.map(|rows| (rows, version));
+        edges.next = Some(Foreseen { edges: known.to_vec(), in_place });
+    }
+
+    /// Brings rows of the batch that was foreseen to the GPU, behind all that was asked of it.
+    pub fn restore_rows(&mut self) {
+        self.scratch.get_mut().edges.restore(&self.device);
+    }
+
+    /// Has the GPU that computes read edge rows in so many bytes of the host's memory; 0, as at first: the host gathers
+    /// and copies them. What is computed is the same, bit for bit.
+    pub fn read_rows_in_place(&mut self, bytes: u64) {
+        let Device::Cuda(work) = &self.device else { return };
+        self.rows = Some(Arc::new(DeviceRows::new(work.cuda(), bytes)));
+    }
+
+    /// Copies the rows of `edge_features` below `end` to where the GPU reads them, if it does.
+    ///
+    /// # Errors
+    /// Rows cannot be read.
+    pub fn follow_rows(&self, edge_features: &FeatureStore, end: EdgeId) -> Result<(), TrainError> {
+        let Some(rows) = &self.rows else { return Ok(()) };
+        Ok(rows.follow(&self.model.needs(), edge_features, end.0).map_err(GatherError::from)?)
+    }
+
+    /// How many edge rows of batches a GPU read where; `None` if none computes.
+    #[must_use]
+    pub fn row_reads(&self) -> Option<RowReads> {
+        self.rows.as_ref().map(|rows| rows.reads())
+    }
+
+    /// Bytes of the host's memory in which a GPU reads edge rows.
+    #[must_use]
+    pub fn pinned_row_bytes(&self) -> u64 {
+        self.rows.as_ref().map_or(0, |rows| rows.host_bytes())
     }
 }

@@ -199,11 +199,13 @@ impl Trainer {
         scratch: &mut Scratch,
         then: impl FnOnce(&mut Tape<'_>, Var),
     ) -> Result<(), TrainError> {
-        let Scratch { pool, neighborhood, rows, .. } = scratch;
+        let Scratch { pool, neighborhood, rows, edges, .. } = scratch;
         let pending = |node| self.state.mailbox.pending_event(node);
-        world.gather(&self.model.needs(), neighborhood, rows, Some(&pending))?;
+        let read = (&mut *rows, self.rows.as_deref());
+        world.gather(&self.model.needs(), neighborhood, read, Some(&pending))?;
+        let places = edges.glance(&self.device, rows);
         let mut tape = Tape::pooled(&self.device, &self.model.parameters, Mode::Inference, pool);
-        let embeddings = embed(&self.model, &mut tape, &self.state, (neighborhood, rows));
+        let embeddings = embed(&self.model, &mut tape, &self.state, (neighborhood, rows, places.as_ref()));
         then(&mut tape, embeddings);
         Ok(self.device.check()?)
     }
@@ -245,6 +247,7 @@ impl Trainer {
         for nodes in nodes.chunks(CHUNK_ROWS) {
             let source = (edge_features, kept);
             gather_message_rows(&self.model.needs(), source, &self.state, nodes, rows)?;
+            self.rows.iter().for_each(|reads| reads.count_gathered(rows.edges().len()));
             self.publish_chunk(model, tables, nodes, rows.messages(), &mut f)?;
         }
         Ok(())
@@ -271,6 +274,26 @@ impl Trainer {
             self.publish_chunk(model, tables, nodes, messages, &mut f)?;
         }
         Ok(())
+    }
+
+    /// As [`Self::publish_prepared`]; if the batch was prepared for a GPU that failed since, its rows are read again.
+    ///
+    /// # Errors
+    /// As [`Self::publish_prepared`], or storage failed.
+    ///
+    /// # Panics
+    /// As [`Self::publish_prepared`].
+    pub fn publish_learned(
+        &self,
+        model: &Model,
+        edge_features: &FeatureStore,
+        batch: &PreparedBatch,
+        f: impl FnMut(NodeId, &[f32], EventTime),
+    ) -> Result<(), TrainError> {
+        if *model.device() != Device::Cpu || batch.rows.in_place().is_none() {
+            return self.publish_prepared(model, batch, f);
+        }
+        self.publish_rows_by(model, batch.kept(), edge_features, batch.touched(), f)
     }
 
     /// Hands over the rows of `nodes`, which are computed in parts, one thread each: the products are small.

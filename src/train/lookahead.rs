@@ -158,7 +158,7 @@ impl Lookahead {
                 let mailbox = &trainer.state().mailbox;
                 let pending = |node| batch.leaves(node).or_else(|| mailbox.pending_event(node));
                 preparer.expect(pending, next);
-                trainer.foresee(next);
+                trainer.foresee(world.edge_features, next);
             }
             let late = clock.elapsed().as_secs_f64();
             let (queue, spare) = (&mut self.queue, &mut self.spare);

@@ -26,6 +26,7 @@ pub mod protocol;
 pub mod quantile;
 pub mod ranking;
 pub mod replay;
+mod report;
 mod save;
 pub mod schedule;
 mod shards;

@@ -72,14 +72,15 @@ pub(super) fn embed(
     model: &Model,
     tape: &mut Tape<'_>,
     state: &ModelState,
-    (neighborhood, rows): (&Neighborhood, &FeatureRows),
+    (neighborhood, rows, places): (&Neighborhood, &FeatureRows, Option<&EdgePlaces>),
 ) -> Var {
-    let memory = model.fresh_memory(tape, state, neighborhood.nodes().nodes(), rows.messages());
+    let messages = rows.messages().at(places);
+    let memory = model.fresh_memory(tape, state, neighborhood.nodes().nodes(), messages);
     let input = EmbeddingInput {
         neighborhood,
         part: None,
         rows,
-        places: None,
+        places,
         last_event: &|node| state.last_event(node),
         origin: state.walks.as_ref().and_then(WalkState::origin),
         dropout: [0, 0],

@@ -12,6 +12,7 @@
 //! which may be tried again.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::Instant;
 
 use super::pairs::Pairs;
@@ -19,7 +20,9 @@ use super::trainer::{Negatives, Positives, StepMode, TrainError, Trainer, World}
 use crate::event::{EdgeId, EventTime, NodeId};
 use crate::feature::{Announced, FeatureStore};
 use crate::graph::RetentionBounds;
-use crate::model::{FeatureRows, GatherError, Interactions, ModelState, Needs, Neighborhood, Touched};
+use crate::model::{
+    DeviceRows, FeatureRows, GatherError, Interactions, ModelState, Needs, Neighborhood, Touched,
+};
 
 /// Events, their negatives, and all that a step reads for them. Its buffers are reused for the next batch.
 #[derive(Debug)]
@@ -115,6 +118,11 @@ impl PreparedBatch {
         self.has_rows
     }
 
+    /// What retention keeps for the batch.
+    pub(super) fn kept(&self) -> RetentionBounds {
+        RetentionBounds { since: self.since, first: self.rows.first(), ..RetentionBounds::default() }
+    }
+
     /// Bytes held.
     #[must_use]
     pub fn bytes(&self) -> usize {
@@ -166,6 +174,8 @@ pub struct Preparer {
     publishes: bool,
     /// Places of the events that are scored, if not all are.
     scored: Option<Vec<u32>>,
+    /// Where a GPU reads edge rows in place.
+    rows: Option<Arc<DeviceRows>>,
 }
 
 impl Preparer {
@@ -259,7 +269,9 @@ impl Preparer {
     /// Announces to the feature stores the rows of `batch` that will be read soon.
     pub fn announce(&self, world: &World<'_>, batch: &mut PreparedBatch) {
         if self.needs.edge_row_dim > 0 {
-            batch.announced = world.edge_features.announce(batch.rows.edges());
+            let (edges, rows) = (batch.rows.edges(), world.edge_features);
+            let others = self.rows.as_ref().and_then(|in_place| in_place.others(rows, edges));
+            batch.announced = rows.announce(others.as_deref().unwrap_or(edges));
         }
     }
 
@@ -271,7 +283,7 @@ impl Preparer {
         let mut clock = Instant::now();
         let PreparedBatch { neighborhood, rows, mode, .. } = batch;
         let nodes = if *mode == StepMode::StateOnly { &[] } else { neighborhood.nodes().nodes() };
-        world.fetch(&self.needs, nodes, rows)?;
+        world.fetch(&self.needs, nodes, rows, self.rows.as_deref())?;
         batch.has_rows = true;
         batch.announced = None;
         batch.gather_seconds += lap(&mut clock);
@@ -283,7 +295,7 @@ impl Trainer {
     /// What prepares batches for this trainer.
     #[must_use]
     pub fn preparer(&self) -> Preparer {
-        Preparer { needs: self.model.needs(), publishes: false, scored: None }
+        Preparer { needs: self.model.needs(), publishes: false, scored: None, rows: self.rows.clone() }
     }
 
     /// Prepares a batch for the next step, all stages at once.

@@ -101,7 +101,9 @@ impl Trainer {
     /// Whether `batch` holds the rows of just those messages that a step would apply now.
     pub(super) fn check_order(&self, batch: &PreparedBatch) -> Result<(), TrainError> {
         let reads_rows = self.model.needs().reads_messages();
-        if reads_rows && !batch.rows.has_messages_of(&self.state.mailbox, batch.nodes()) {
+        // Rows that a GPU was to read in place are not here.
+        let is_elsewhere = self.device == Device::Cpu && batch.rows.in_place().is_some();
+        if is_elsewhere || reads_rows && !batch.rows.has_messages_of(&self.state.mailbox, batch.nodes()) {
             return Err(TrainError::OutOfOrder { step: self.steps });
         }
         Ok(())
@@ -143,6 +145,8 @@ impl Trainer {
         [loss, logits].into_iter().chain(rows).for_each(|tensor| pool.give(tensor));
         self.fresh_on_gpu = on_gpu.flatten();
         device.check()?;
+        drop(places);
+        self.restore_rows();
         report.phases.settle = lap(&mut clock);
         Ok(learned)
     }

@@ -14,20 +14,23 @@
 //! Negatives are scored and never update the state. What a step computes depends on the trainer's saved content
 //! and on its arguments alone: randomness is keyed by the seed and the step's number, which are saved.
 
+use std::sync::Arc;
+
 use parking_lot::Mutex;
 use thiserror::Error;
 
 use super::edge_cache::EdgeCache;
 use super::placed::Placed;
 use super::prepare::PreparedBatch;
+pub use super::report::{PhaseSeconds, StepReport};
 use super::schedule::Schedule;
 use super::shards::Shard;
 use crate::device::Device;
 use crate::device::cuda::CudaError;
 use crate::event::{EventTime, NodeId};
 use crate::model::{
-    FeatureRows, GatherError, Interactions, Model, ModelError, ModelOptions, ModelState, Neighborhood,
-    TgnOptions, Weights,
+    DeviceRows, FeatureRows, GatherError, Interactions, Model, ModelError, ModelOptions, ModelState,
+    Neighborhood, TgnOptions, Weights,
 };
 use crate::nn::{Adam, AdamOptions, Gradients, TapePool, Tensor};
 use crate::sampler::DeviceSamplerOptions;
@@ -65,46 +68,6 @@ pub enum StepMode {
     Score,
     /// State-only update: no sampling, no scores. What a lagging trainer still does.
     StateOnly,
-}
-
-/// Seconds a step spent, by phase.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct PhaseSeconds {
-    /// Drawing neighbors, while the batch was prepared.
-    pub sample: f64,
-    /// Finding distinct nodes and edges and copying their feature rows, while the batch was prepared.
-    pub gather: f64,
-    /// Memory updater, embedding, scores and loss.
-    pub forward: f64,
-    /// Gradients.
-    pub backward: f64,
-    /// Changing the weights.
-    pub optimizer: f64,
-    /// Reading the results. A GPU computes until then: there the three phases before are the time that asking takes.
-    pub settle: f64,
-    /// Writing memory and messages.
-    pub memory: f64,
-}
-
-/// What a step did.
-#[derive(Clone, Debug, Default)]
-pub struct StepReport {
-    /// Logit of each positive; empty in [`StepMode::StateOnly`]. Those of [`StepMode::Train`] are with dropout and,
-    /// where gradients are deferred, of the rows that were kept. Scores are ranked as logits: from about 17 on, all of
-    /// them are a probability of 1 in 32 bits, which would be a tie.
-    pub positive: Vec<f32>,
-    /// Logit of each negative; empty in [`StepMode::StateOnly`].
-    pub negative: Vec<f32>,
-    /// Mean binary cross entropy of the positives plus that of the negatives, before learning; 0 in
-    /// [`StepMode::StateOnly`].
-    pub loss: f32,
-    /// Where the time went.
-    pub phases: PhaseSeconds,
-    /// The distinct nodes whose memory or messages changed.
-    pub touched: Vec<NodeId>,
-    /// How many of them kept the memory they had, because the new row was not finite. Scores and weights
-    /// are sound all the same.
-    pub refused_rows: usize,
 }
 
 /// What a trainer is made of.
@@ -199,6 +162,8 @@ pub struct Trainer {
     pub(super) known: Mutex<Option<Weights>>,
     /// Published weights on the GPU, if one computes.
     pub(super) placed: Placed,
+    /// Where that GPU reads edge rows in the host's memory.
+    pub(super) rows: Option<Arc<DeviceRows>>,
     /// Room on that GPU for copies of graphs.
     pub(super) graphs: DeviceSamplerOptions,
     /// Locked only so that scoring without a state change can take `&self`.
@@ -243,10 +208,13 @@ impl Trainer {
     ) -> Self {
         let gradients = Gradients::new(device, &model.parameters);
         let (batch, placed, scratch) = (PreparedBatch::default(), Placed::default(), Mutex::default());
-        let device = device.clone();
+        let rows = match device {
+            Device::Cpu => None,
+            Device::Cuda(work) => Some(Arc::new(DeviceRows::new(work.cuda(), 0))),
+        };
         Self {
             options,
-            device,
+            device: device.clone(),
             model,
             adam,
             state,
@@ -256,6 +224,7 @@ impl Trainer {
             fresh_on_gpu: None,
             known: Mutex::new(known),
             placed,
+            rows,
             graphs: DeviceSamplerOptions::default(),
             scratch,
         }

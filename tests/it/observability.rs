@@ -245,6 +245,7 @@ const ABSENT: &[(&str, &str)] = &[
     ("evergraph_ingest_lag_records", "there is no Kafka here"),
     ("evergraph_device_memory_bytes", "no GPU is open"),
     ("evergraph_device_row_cache_rows_total", "no GPU is open"),
+    ("evergraph_device_edge_rows_total", "no GPU is open"),
     ("evergraph_device_samples_total", "no GPU is open"),
     ("evergraph_device_bus_bytes_total", "no GPU is open"),
     ("evergraph_http_certificate_expiry_timestamp_seconds", "it speaks no HTTPS"),

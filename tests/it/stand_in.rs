@@ -3,6 +3,7 @@
 //! their updates are run as on a GPU, where nothing happens before somebody waits. Needs NVRTC, as kernels are
 //! compiled.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -11,8 +12,9 @@ use std::time::{Duration, Instant};
 
 use evergraph::device::Device;
 use evergraph::device::cuda::{Cuda, CudaError, CudaOptions, CudaWork};
+use evergraph::model::TgnOptions;
 use evergraph::sampler::{DeviceSamplerOptions, SampleCounts};
-use evergraph::train::{Negatives, StepMode, Trainer, World};
+use evergraph::train::{Negatives, StepMode, Trainer, TrainerOptions, World};
 use serde_json::Value;
 
 use crate::kernels_compile::nvrtc;
@@ -116,7 +118,7 @@ fn tests_of_a_device_fail_without_waits() {
     let tests = [
         ("EVERGRAPH_STANDIN_WAITS", "gpu::staging::downloads_are_read_after_a_wait"),
         ("EVERGRAPH_STANDIN_WAITS", "gpu::train::memory_stays_on_the_gpu_from_step_to_step"),
-        ("EVERGRAPH_STANDIN_WAITS", "gpu::sampling::graphmixer_learns_from_samples_of_a_gpu"),
+        ("EVERGRAPH_STANDIN_WAITS", "gpu::sampling::graphmixer_learns_from_samples_and_rows_of_a_gpu"),
         ("EVERGRAPH_STANDIN_ORDERS", "gpu::rows::what_goes_to_another_stream"),
     ];
     for (setting, test) in tests {
@@ -145,6 +147,48 @@ fn a_step_brings_the_graph_of_the_one_before_up_to_date() {
     if nvrtc() {
         pass(&["--exact", "stand_in::trains_and_goes_on_without", "--ignored"], &[]);
     }
+}
+
+#[test]
+fn a_step_takes_so_many_kernels_and_copies() {
+    if nvrtc() {
+        pass(&["--exact", "stand_in::counts_what_a_step_asks_for", "--ignored"], &[]);
+    }
+}
+
+/// Counts what steps of TGN of the usual shape ask the device for, once they are all alike.
+#[test]
+#[ignore = "run by a_step_takes_so_many_kernels_and_copies"]
+fn counts_what_a_step_asks_for() {
+    /// The goals are 85 and 3.
+    const MOST: [u64; 2] = [123, 3];
+    let Some(cuda) = open() else { return };
+    let (cuda, stream) = (cuda.unwrap(), Stream::new(12));
+    let model = TgnOptions { edge_feature_dim: 2, ..TgnOptions::default() };
+    let device = Device::Cuda(CudaWork::new(cuda.clone()));
+    let mut trainer = Trainer::new(TrainerOptions { model: model.into(), ..options() }, &device).unwrap();
+    trainer.cache_rows(1 << 16);
+    trainer.read_rows_in_place(1 << 20);
+    let counts = || {
+        let kernels: BTreeMap<&str, u64> = cuda.launches().into_iter().collect();
+        (kernels, cuda.bus().copies_to_gpu)
+    };
+    let (mut before, mut few) = (counts(), 0);
+    for b in 0..12 {
+        let (world, positives) = (stream.world(b, Sight::Everything), stream.positives(b));
+        let negatives = Negatives { src: positives.src, dst: &stream.against[b * BATCH..(b + 1) * BATCH] };
+        trainer.step(&world, &positives, &negatives, StepMode::Train).unwrap();
+        let after = counts();
+        let kernels = after.0.iter().map(|(name, count)| (*name, count - before.0[name]));
+        let kernels: BTreeMap<&str, u64> = kernels.filter(|(_, count)| *count > 0).collect();
+        let found = [kernels.values().sum::<u64>(), after.1 - before.1];
+        println!("step {b}: {} kernels, {} copies, {kernels:?}", found[0], found[1]);
+        few += usize::from(b >= 6 && found[1] <= MOST[1]);
+        assert!(b < 6 || found[0] <= MOST[0], "{found:?}, and {MOST:?} are the most");
+        before = after;
+    }
+    // Where lists are longer than ever, some are copied by themselves.
+    assert!(few >= 5, "{few} of 6 steps with {} copies at most", MOST[1]);
 }
 
 #[test]
@@ -198,6 +242,10 @@ fn commands_learn_the_same_from_samples_of_the_device() {
     let samples =
         |report: &Value| ["gpu", "cpu"].map(|place| report["gpu_use"][format!("samples_on_{place}")].clone());
     assert_eq!((samples(&here), samples(&there)), ([0, 0].map(Value::from), [5, 0].map(Value::from)));
+    for report in [&here, &there] {
+        let rows = ["gpu", "cpu"].map(|place| report["gpu_use"][format!("edge_rows_on_{place}")].as_u64());
+        assert!(rows[0] > Some(1_000) && rows[1] == Some(0), "{report:#}");
+    }
     let bus =
         |report: &Value, kind| report["gpu_use"][format!("bus_bytes_{kind}_per_event")].as_f64().unwrap();
     assert!(bus(&there, "to_host") > bus(&here, "to_host") && bus(&here, "to_gpu") > 0.0, "{there:#}");
@@ -265,6 +313,100 @@ fn a_daemon_samples_on_the_device_until_that_is_lost() {
     assert!(daemon.terminate().success());
 }
 
+/// Events of a stream from `first` on, with features, every tenth of them late; after them a deletion.
+fn events(first: u64, count: u64) -> String {
+    let mut lines: Vec<String> = (first..first + count)
+        .map(|i| {
+            let (time, source) = (if i % 10 == 0 { i.saturating_sub(90) } else { i }, i * 37 % 400);
+            // Most sources keep to a few destinations.
+            let destination = if i % 8 == 0 { i * i % 300 } else { (source * 7 + i % 3) % 300 };
+            let features = [i % 5, i % 7, source % 4].map(|value| value as f32 / 4.0);
+            format!(r#"{{"src":"u{source}","dst":"i{destination}","ts":{time},"features":{features:?}}}"#)
+        })
+        .collect();
+    lines.push(format!(r#"{{"op":"delete","node":"u{}"}}"#, first / count * 11 % 400));
+    lines.join("\n")
+}
+
+/// Streams events, `batches` parts of `events` each, through daemons that sample, gather, cache and train on the device,
+/// with retention, deletions, late events and checkpoints: the first ends in order after two thirds of them, the second
+/// goes on from its checkpoint and loses the device after so many calls.
+fn a_long_run(parts: u64, count: u64, batch_events: u64, lost_after: u64) {
+    let folder = tempfile::tempdir().unwrap();
+    let libraries = libraries().into_string().unwrap();
+    let retention = parts * count / 5;
+    let start = || {
+        let settings = [
+            "device.use=cuda:0".to_owned(),
+            "device.row_cache_bytes=65536".to_owned(),
+            format!("device.kernel_dir={}", kernel_dir().display()),
+            format!("graph.retention={retention}"),
+            "graph.page_entries_max=64".to_owned(),
+            format!("learner.batch_events={batch_events}"),
+            "learner.lag_events_max=10000000".to_owned(),
+            "checkpoint.interval_seconds=1".to_owned(),
+            "stream.edge_feature_dimension=3".to_owned(),
+            "model.memory_dimension=16".to_owned(),
+            "model.time_dimension=8".to_owned(),
+            "model.embedding_dimension=16".to_owned(),
+            "model.fanout=4".to_owned(),
+        ];
+        let start = settings.iter().fold(Start::in_dir(folder.path()), |start, setting| start.set(setting));
+        start.env("LD_LIBRARY_PATH", &libraries)
+    };
+    let through = |daemon: &Process, parts: std::ops::Range<u64>| {
+        for part in parts.clone() {
+            assert!(daemon.push_or_dies(&events(part * count, count), count + 1), "part {part}");
+        }
+        daemon.wait_until_within(Duration::from_secs(3_000), "all is learned", |status| {
+            status["learner"]["applied_position"].as_u64() >= Some(parts.end * (count + 1))
+        })
+    };
+    let value = |daemon: &Process, name: &str| metric(daemon, &format!("evergraph_{name}")).unwrap_or(-1.0);
+    let on_device = |daemon: &Process| {
+        for name in ["device_samples_total", "device_edge_rows_total"] {
+            let [gpu, cpu] = ["gpu", "cpu"].map(|at| value(daemon, &format!("{name}{{place=\"{at}\"}}")));
+            println!("{name}: {gpu} on the device, {cpu} on the host");
+            assert!(gpu > 0.0 && cpu == 0.0, "{name}: {gpu}, {cpu}");
+        }
+    };
+
+    let begun = parts * 2 / 3;
+    let daemon = start().ready();
+    let status = through(&daemon, 0..begun);
+    on_device(&daemon);
+    assert!(status["learner"]["bytes"]["edge_rows"].as_u64() > Some(0), "{status:#}");
+    assert!(value(&daemon, "graph_expired_edges_total") > 0.0);
+    assert!(value(&daemon, "checkpoint_duration_seconds_count") > 0.0);
+    assert!(value(&daemon, "device_row_cache_rows_total{result=\"restored\"}") > 0.0);
+    assert!(daemon.terminate().success());
+
+    let daemon = start().env("EVERGRAPH_STANDIN_FAIL_AFTER", &lost_after.to_string()).ready();
+    let status = through(&daemon, begun..parts);
+    assert_eq!(value(&daemon, "device_degraded"), 1.0, "the device was to be lost");
+    assert!(value(&daemon, "device_edge_rows_total{place=\"gpu\"}") > 0.0, "it was lost too soon");
+    let precision = status["learner"]["average_precision"].as_f64();
+    println!("average precision {precision:?} at the end");
+    assert!(precision > Some(0.6), "{status:#}");
+    assert!(daemon.terminate().success());
+}
+
+#[test]
+#[ignore = "streams 7,200 events; takes minutes in a development build"]
+fn a_stream_with_all_that_streams_have_goes_through_the_device() {
+    if nvrtc() {
+        a_long_run(12, 600, 200, 2_500);
+    }
+}
+
+#[test]
+#[ignore = "streams 200,000 events; for a release build"]
+fn a_long_stream_with_all_that_streams_have_goes_through_the_device() {
+    if nvrtc() {
+        a_long_run(40, 5_000, 1_000, 10_000);
+    }
+}
+
 /// The device, and whether it is the stand-in's: a GPU is not to be used by tests that name none.
 fn open() -> Option<Result<std::sync::Arc<Cuda>, CudaError>> {
     if !std::env::var_os("LD_LIBRARY_PATH").is_some_and(|path| path.to_string_lossy().contains("stand-in")) {
@@ -303,6 +445,8 @@ fn trains_and_goes_on_without() {
         Ok(trainer) => trainer,
         Err(error) => return println!("lost while the trainer was made: {error}"),
     };
+    trainer.cache_rows(1 << 12);
+    trainer.read_rows_in_place(1 << 20);
     trainer.sample_on_device(DeviceSamplerOptions { gpu_bytes_max: 1 << 24, host_bytes_max: 0 });
     let sampler = trainer.device_sampler().unwrap();
     sampler.open(&stream.graph);

@@ -7,7 +7,7 @@
 //! needed: what was restored, or what a static cache is filled with. So the figure is the share of copies that were
 //! avoided.
 
-mod access;
+pub mod access;
 mod page;
 mod race;
 mod rivals;
@@ -20,7 +20,8 @@ use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 
-use self::access::{Access, Sampling};
+use self::access::Access;
+pub use self::access::Sampling;
 use evergraph::cli::bench::{BATCH_EVENTS, FANOUT, Spread, deliver, seconds};
 use evergraph::cli::events::read_first;
 use evergraph::cli::output;
@@ -33,7 +34,7 @@ const SHARES: [f64; 6] = [0.001, 0.005, 0.01, 0.03, 0.1, 0.2];
 /// Epochs that are sampled for the static cache.
 const SAMPLED_BEFORE: u64 = 2;
 /// What a batch is sampled with.
-const SAMPLINGS: [Sampling; 2] = [
+pub const SAMPLINGS: [Sampling; 2] = [
     Sampling { policy: SamplingPolicy::Recent, layers: 1 },
     Sampling { policy: SamplingPolicy::Uniform, layers: 2 },
 ];
@@ -197,7 +198,8 @@ impl CacheArgs {
 }
 
 impl Sampling {
-    fn name(self) -> String {
+    /// Its policy, layers and neighbors.
+    pub fn name(self) -> String {
         let policy = match self.policy {
             SamplingPolicy::Recent => "recent",
             SamplingPolicy::Uniform => "uniform",
@@ -207,7 +209,7 @@ impl Sampling {
 }
 
 /// Lists what epochs read, with a progress bar on a terminal.
-fn sample(
+pub fn sample(
     stream: &Stream,
     graph: &GraphStore,
     sampling: Sampling,

@@ -12,11 +12,14 @@
 
 #![allow(unsafe_code)]
 
+mod part;
 mod pinned;
 
+use std::any::Any;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::ptr;
+use std::sync::Arc;
 
 use bytemuck::Pod;
 
@@ -40,6 +43,8 @@ pub struct CudaBuffer<T: Pod> {
     stream: Stream,
     in_order: bool,
     share: Option<Reservation>,
+    /// Who has the memory that it is a part of, if it is, and frees it.
+    whole: Option<Arc<dyn Any + Send + Sync>>,
     kind: PhantomData<T>,
 }
 
@@ -112,7 +117,7 @@ impl<T: Pod> CudaBuffer<T> {
         })?;
         let (stream, share) = (stream.clone(), Some(share));
         let room = len * size_of::<T>();
-        let buffer = Self { address, len, room, stream, in_order, share, kind: PhantomData };
+        let buffer = Self { address, len, room, stream, in_order, share, whole: None, kind: PhantomData };
         if !order.is(&buffer.stream) {
             order.synchronize()?;
         }
@@ -157,10 +162,24 @@ impl<T: Pod> CudaBuffer<T> {
         let buffer = ManuallyDrop::new(self);
         let (room, capacity) = (buffer.room, buffer.room / size_of::<U>());
         // SAFETY: each part is moved out once, and what they were moved out of is not dropped.
-        let (stream, share) =
-            unsafe { (ptr::read(&raw const buffer.stream), ptr::read(&raw const buffer.share)) };
+        let (stream, share, whole) = unsafe {
+            (
+                ptr::read(&raw const buffer.stream),
+                ptr::read(&raw const buffer.share),
+                ptr::read(&raw const buffer.whole),
+            )
+        };
         let (address, in_order) = (buffer.address, buffer.in_order);
-        CudaBuffer { address, len: len.min(capacity), room, stream, in_order, share, kind: PhantomData }
+        CudaBuffer {
+            address,
+            len: len.min(capacity),
+            room,
+            stream,
+            in_order,
+            share,
+            whole,
+            kind: PhantomData,
+        }
     }
 
     /// From now on it belongs to `stream`, which waits for what was enqueued on the old one so far.
@@ -348,6 +367,9 @@ fn allocator<'a>(
 
 impl<T: Pod> Drop for CudaBuffer<T> {
     fn drop(&mut self) {
+        if self.is_part() {
+            return;
+        }
         let freed = Freed { address: self.address, in_order: self.in_order, share: self.share.take() };
         if let Some(Freed { address, in_order, share: _share }) = self.stream.recording().free_later(freed) {
             // SAFETY: the address came from the matching call and is freed once. Everything that uses it was enqueued

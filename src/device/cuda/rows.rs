@@ -153,6 +153,26 @@ kernels! {
               not below `rows`, walks `count` rows in strides of the grid, and its accesses are as wide as addresses,
               strides and width allow.";
     }
+
+    /// Copies `count` rows to rows of `table`: of each the list has its address and its place there.
+    pub(super) fn fill_places = fill_rows_16 | fill_rows_8 | fill_rows_4 | fill_rows_1(
+        list: &CudaBuffer<u64>, count: usize, width: usize, table: &mut CudaBuffer<f32>
+    ) {
+        let operation = "filling places with rows of the host";
+        let rows = table.len() / width.max(1);
+        let bytes = (width * size_of::<f32>()) as u64;
+        // Rows of the host begin at multiples of their stride, which is one of 16 bytes where their width is.
+        let (vector, kernel) = widest(bytes);
+        let lanes = lanes_log2(bytes, vector);
+        pass read(list, 2 * count, "addresses and places"), u64(count), write(table, rows * width, "the table"),
+            u64(bytes), u64(rows), u64(bytes), bits(lanes);
+        choose kernel;
+        grid ((count as u64) << lanes).div_ceil(ROWS_AT_ONCE.into()), THREADS, BLOCKS_OVER_BUS;
+        skip count == 0 || bytes == 0;
+        text "{count} rows of {bytes} bytes";
+        safe "The addresses are of rows of this width in segments that live until the GPU is through with them: an
+              arena's end waits for it. The kernel writes only rows of the table.";
+    }
 }
 
 impl RowCall<'_> {

@@ -113,6 +113,39 @@ impl Staging {
             .during(UPLOADING, || format!("{} values of {} bytes", values.len(), size_of::<T>()))
     }
 
+    /// While the stream of `to` is recorded: gives out `bytes` bytes of the room and records a copy of them to the
+    /// front of `to`, which happens when the recorded step is launched. Until then [`put`](Self::put) fills them in.
+    /// Returns where they begin; none where the room is too small.
+    ///
+    /// # Errors
+    /// A buffer of another GPU or a shorter one, or the driver's.
+    pub(super) fn copy_later(
+        &mut self,
+        to: &CudaBuffer<u8>,
+        bytes: usize,
+    ) -> Result<Option<usize>, CudaError> {
+        check_len(UPLOADING, &[("the buffer", to.len(), bytes)])?;
+        // What else the step copies needs room, too.
+        if !to.stream().is_recorded() || 2 * bytes > self.bytes() - self.taken {
+            return Ok(None);
+        }
+        let Some(first) = self.take(UPLOADING, to.stream(), bytes)? else { return Ok(None) };
+        // SAFETY: as in `upload`; until the launch the host alone has the bytes, whatever they hold.
+        unsafe { to.stream().upload(to.address(), self.place(first), bytes) }
+            .during(UPLOADING, || format!("the lists of a step, {bytes} bytes"))?;
+        Ok(Some(first))
+    }
+
+    /// Puts `values` to place `first` of the room, which [`copy_later`](Self::copy_later) gave out for a step that is
+    /// not launched yet.
+    pub(super) fn put<T: Pod>(&mut self, first: usize, values: &[T]) {
+        assert!(first + size_of_val(values) <= self.taken, "bytes that were given out");
+        // SAFETY: the bytes lie inside of the room, and no GPU reads them before the launch.
+        unsafe {
+            ptr::copy_nonoverlapping(values.as_ptr().cast::<u8>(), self.place(first), size_of_val(values));
+        }
+    }
+
     /// Enqueues a copy of the first `len` values of `from`, in the order of its stream. Waits only where
     /// [`upload`](Self::upload) does.
     ///

@@ -22,6 +22,7 @@ use super::context::Cuda;
 use super::driver::Driver;
 use super::error::CudaError;
 use super::layers::StreamContext;
+use super::lists::Lists;
 use super::memory::CudaBuffer;
 use super::pooled_buffer::PooledBuffer;
 use super::staging::Staging;
@@ -43,6 +44,7 @@ pub struct CudaWork {
     constants: Mutex<HashMap<usize, Constant>>,
     fault: Mutex<Option<CudaError>>,
     recorder: Mutex<Recorder>,
+    lists: Mutex<Lists>,
     /// Bytes of the pinned room, and whether a step that was recorded wanted more.
     staging_bytes: AtomicUsize,
     overflow: AtomicBool,
@@ -85,6 +87,7 @@ impl CudaWork {
             constants: Mutex::default(),
             fault: Mutex::default(),
             recorder: Mutex::default(),
+            lists: Mutex::default(),
             staging_bytes: AtomicUsize::new(STAGING_BYTES),
             overflow: AtomicBool::new(false),
             direct: AtomicBool::new(false),
@@ -121,14 +124,17 @@ impl CudaWork {
             return step();
         }
         self.make_room();
+        self.lists.lock().prepare(&self.cuda);
         let mut recorder = self.recorder.lock();
         let (mut done, silent) = (None, recorder.complaint().is_none());
         let ran = recorder.run(self.cuda.compute(), || {
+            self.begin_lists()?;
             done = Some(step());
             self.fault.lock().clone().map_or(Ok(()), Err)
         });
         let gave_up = recorder.complaint().filter(|_| silent).map(str::to_owned);
         drop(recorder);
+        self.lists.lock().end();
         if let Some(why) = &gave_up {
             tracing::warn!("{why}");
         }
@@ -148,6 +154,13 @@ impl CudaWork {
         }
         *self.fault.lock() = None;
         step()
+    }
+
+    /// Has the lists of a step that is recorded go to the GPU in one copy. A simulated GPU does things at once.
+    fn begin_lists(&self) -> Result<(), CudaError> {
+        let recorded =
+            self.cuda.compute().is_recorded() && !matches!(self.cuda.driver(), Driver::Simulated(_));
+        if recorded { self.staged(|staging| self.lists.lock().begin(staging)) } else { Ok(()) }
     }
 
     /// From now on steps are launched kernel by kernel, and none is recorded.
@@ -173,6 +186,7 @@ impl CudaWork {
         *self.recorder.lock() = Recorder::default();
         self.kept.lock().clear();
         self.constants.lock().clear();
+        *self.lists.lock() = Lists::default();
         *self.staging.lock() = None;
     }
 
@@ -261,9 +275,37 @@ impl CudaWork {
     /// The same with a copy of `values`.
     #[must_use]
     pub fn upload<T: Pod>(self: &Arc<Self>, values: &[T]) -> PooledBuffer<T> {
+        let mut listed = None;
+        self.run(|_| {
+            listed = self.staged(|staging| Ok(self.lists.lock().take(staging, values)))?;
+            Ok(())
+        });
+        if listed.is_some() {
+            return PooledBuffer::of(listed, self);
+        }
         let mut buffer = self.pooled(values.len());
         self.run(|_| self.send(values, buffer.get_mut()?));
         buffer
+    }
+
+    /// The same for several lists, which go there in one copy.
+    #[must_use]
+    pub fn upload_together<T: Pod>(self: &Arc<Self>, lists: &[Vec<T>]) -> Vec<PooledBuffer<T>> {
+        if self.cuda.compute().is_recorded() {
+            return lists.iter().map(|list| self.upload(list)).collect();
+        }
+        let (mut bytes, mut begins) = (Vec::<u8>::new(), Vec::new());
+        for list in lists {
+            begins.push(bytes.len());
+            bytes.extend_from_slice(bytemuck::cast_slice(list));
+            bytes.resize(bytes.len().next_multiple_of(LINE_BYTES), 0);
+        }
+        let whole = Arc::new(self.upload(&bytes));
+        let part = |(list, begin): (&Vec<T>, usize)| {
+            let part = whole.get().ok().map(|all| CudaBuffer::part_of(all, whole.clone(), begin, list.len()));
+            PooledBuffer::of(part, self)
+        };
+        lists.iter().zip(begins).map(part).collect()
     }
 
     fn send<T: Pod>(&self, values: &[T], to: &mut CudaBuffer<T>) -> Result<(), CudaError> {
@@ -281,6 +323,9 @@ impl CudaWork {
 
     /// Takes memory back into the pool.
     pub(super) fn keep(&self, buffer: CudaBuffer<u8>) {
+        if buffer.is_part() {
+            return;
+        }
         self.kept.lock().entry(buffer.room_bytes()).or_default().push(buffer);
     }
 

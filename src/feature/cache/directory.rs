@@ -63,6 +63,11 @@ impl Found {
         &self.slots
     }
 
+    /// Passes over the misses that are not to be restored.
+    pub(super) fn only(&mut self, may: impl Fn(u32) -> bool) {
+        self.misses.retain(|&row| may(row));
+    }
+
     /// Places in the round of the rows that are in no slot, ascending.
     #[must_use]
     pub fn misses(&self) -> &[u32] {
@@ -193,6 +198,14 @@ impl CacheDirectory {
     #[must_use]
     pub fn restorable(&self, found: &Found) -> usize {
         let room = self.order.vacancies() as usize + self.order.unknown() as usize;
+        found.misses.len().min(room)
+    }
+
+    /// The same without the slots that were `used` last, by rows that are still read.
+    #[must_use]
+    pub fn restorable_beside(&self, found: &Found, used: &[u32]) -> usize {
+        let used = used.iter().filter(|slot| self.order.is_unknown(**slot)).count();
+        let room = self.order.vacancies() as usize + (self.order.unknown() as usize).saturating_sub(used);
         found.misses.len().min(room)
     }
 

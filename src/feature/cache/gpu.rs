@@ -2,7 +2,8 @@
 //!
 //! The memory is a table of places: slots, in which rows stay from round to round as [`CacheDirectory`] decides, and
 //! spare places after them, for rows of one round that get no slot. The caller has the rows of the round in host
-//! memory; only those that are in no slot are copied to the GPU.
+//! memory; only those that are in no slot are brought to the GPU: it reads them in place where the host's memory allows
+//! that ([`RowsInPlace`]), straight into their places, else they are copied.
 //!
 //! ```text
 //! 0 ..... slots ..... places
@@ -12,6 +13,10 @@
 //! A round reads its rows after the call, not before. So a row whose slot the round gives to another one, needed
 //! sooner, is copied once more, to a spare place.
 //!
+//! [`GpuRows::restore`] brings rows of the next round in while this one may still be read: into empty slots, and
+//! those of rows that neither round reads. It is enqueued behind this round, so the GPU does it while the host does
+//! what comes between two rounds.
+//!
 //! A round that is larger than the spare places moves the border between both, and then all slots are empty again. A
 //! round that leaves no slots at all does not use this cache.
 
@@ -20,7 +25,7 @@ use std::sync::Arc;
 use super::buckets::EMPTY;
 use super::directory::{CacheDirectory, Found, Placed};
 use crate::device::cuda::layers::put_rows;
-use crate::device::cuda::{CudaBuffer, CudaWork};
+use crate::device::cuda::{CudaBuffer, CudaError, CudaWork, RowsInPlace};
 
 /// Rounds beyond the current one that may be known.
 const LOOK_AHEAD: u32 = 1;
@@ -36,13 +41,60 @@ pub struct GpuRowCounts {
     pub misses: u64,
     /// Those of them that got no slot.
     pub bypassed: u64,
+    /// Rows that were brought in before their round, which then found them.
+    pub restored: u64,
 }
 
-/// A row of a round that is copied to a place.
+/// The rows of a round; each id occurs once, and all ones mean no row of the source.
 #[derive(Clone, Copy)]
-struct Brought {
-    row: usize,
-    place: u32,
+pub struct RoundRows<'a> {
+    /// Their ids.
+    pub ids: &'a [u64],
+    /// Where the GPU reads them, and the place of each other row among `values`, all ones for those in place. `None`:
+    /// all are in `values`, in order.
+    pub in_place: Option<(&'a RowsInPlace, &'a [u32])>,
+    /// Rows in memory of the host, one after another.
+    pub values: &'a [f32],
+}
+
+impl RoundRows<'_> {
+    /// The place of a row among `values`; `None` if the GPU reads it in place.
+    fn here(&self, row: usize) -> Option<usize> {
+        match self.in_place {
+            None => Some(row),
+            Some((_, here)) => here.get(row).filter(|here| **here != u32::MAX).map(|here| *here as usize),
+        }
+    }
+
+    /// Brings rows, by their numbers in the round, to places of a table. Does not wait.
+    ///
+    /// # Errors
+    /// The GPU's.
+    pub fn bring(
+        &self,
+        work: &Arc<CudaWork>,
+        brought: &[(usize, u32)],
+        (table, width): (&mut CudaBuffer<f32>, usize),
+    ) -> Result<(), CudaError> {
+        let (mut values, mut list, mut there) = (Vec::new(), Vec::new(), Vec::new());
+        for &(row, place) in brought {
+            match self.here(row) {
+                Some(here) => {
+                    values.extend_from_slice(&self.values[here * width..][..width]);
+                    list.push(place);
+                }
+                None => there.push((row, place)),
+            }
+        }
+        if !list.is_empty() {
+            let (values, places) = (work.upload(&values), work.upload(&list));
+            put_rows(work.context(), places.get()?, list.len(), width, values.get()?, table)?;
+        }
+        match self.in_place {
+            Some((rows, _)) if !there.is_empty() => rows.fill(work, &there, table),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// Which rows of a source are at which places of a table on a GPU.
@@ -55,8 +107,10 @@ pub struct GpuRows {
     placed: Vec<Placed>,
     /// Rows of the round without ids that have no row.
     ids: Vec<u64>,
-    brought: Vec<Brought>,
-    values: Vec<f32>,
+    /// Rows of the round that are brought to the GPU, and their places.
+    brought: Vec<(usize, u32)>,
+    /// Slots that the last round reads.
+    used: Vec<u32>,
 }
 
 impl GpuRows {
@@ -73,7 +127,7 @@ impl GpuRows {
             placed: Vec::new(),
             ids: Vec::new(),
             brought: Vec::new(),
-            values: Vec::new(),
+            used: Vec::new(),
         }
     }
 
@@ -94,8 +148,8 @@ impl GpuRows {
     pub fn bytes(&self) -> usize {
         self.directory.bytes()
             + self.ids.capacity() * size_of::<u64>()
-            + self.brought.capacity() * size_of::<Brought>()
-            + self.values.capacity() * size_of::<f32>()
+            + self.brought.capacity() * size_of::<(usize, u32)>()
+            + self.used.capacity() * size_of::<u32>()
     }
 
     /// Drops every row: the source is another, or rows have changed in it.
@@ -103,39 +157,68 @@ impl GpuRows {
         self.directory.clear();
     }
 
-    /// Copies the missing rows of a round to the GPU; each id occurs once, and all ones mean no row of the source.
-    /// `rows` has them all, one after another. Returns the row of `table` of each of them, valid until the next round.
-    /// `next` are the ids of the round after this one, or none if they are not known.
+    /// Brings the missing rows of a round to the GPU. Returns the row of `table` of each of them, valid until the next
+    /// round or glance. `next` are the ids of the round after this one, or none if they are not known.
     ///
     /// `None` where the round is too large, or the GPU has a fault; after a fault the table counts as empty.
-    ///
-    /// # Panics
-    /// If there is not a row for each id.
     pub fn round(
         &mut self,
         work: &Arc<CudaWork>,
         table: &mut CudaBuffer<f32>,
-        (ids, rows): (&[u64], &[f32]),
+        rows: &RoundRows<'_>,
         next: &[u64],
     ) -> Option<Vec<u32>> {
-        assert_eq!(rows.len(), ids.len() * self.width, "rows of a round");
-        if !self.has_spare_places(ids.len()) {
-            let rows = ids.len() as u64;
-            self.counts.misses += rows;
-            self.counts.bypassed += rows;
-            return None;
+        let places = self.plan(rows.ids, next)?;
+        self.bring(work, table, rows).then_some(places)
+    }
+
+    /// What [`round`](Self::round) decides, without a GPU: for whoever counts what it would copy.
+    pub fn plan(&mut self, ids: &[u64], next: &[u64]) -> Option<Vec<u32>> {
+        if self.has_spare_places(ids.len()) {
+            return Some(self.turn(ids, next));
         }
-        let places = self.turn(ids, next);
-        self.values.clear();
-        for brought in &self.brought {
-            self.values.extend_from_slice(&rows[brought.row * self.width..][..self.width]);
+        let rows = ids.len() as u64;
+        self.counts.misses += rows;
+        self.counts.bypassed += rows;
+        None
+    }
+
+    /// What [`restore`](Self::restore) decides, without a GPU.
+    pub fn plan_restore(&mut self, ids: &[u64]) {
+        if self.choose(ids, |_| true) {
+            self.counts.restored += self.brought.len() as u64;
         }
-        let list: Vec<u32> = self.brought.iter().map(|brought| brought.place).collect();
-        let mut launched = list.is_empty();
+    }
+
+    /// As [`round`](Self::round), for rows that are read beside the rounds: nothing is kept for them, nor counted.
+    pub fn glance(
+        &mut self,
+        work: &Arc<CudaWork>,
+        table: &mut CudaBuffer<f32>,
+        rows: &RoundRows<'_>,
+    ) -> Option<Vec<u32>> {
+        let places = self.look(rows.ids)?;
+        self.bring(work, table, rows).then_some(places)
+    }
+
+    /// Brings in rows of the round after the current one, which comes next if it was announced, as far as they are read
+    /// in place. What the current round reads stays.
+    pub fn restore(&mut self, work: &Arc<CudaWork>, table: &mut CudaBuffer<f32>, rows: &RoundRows<'_>) {
+        if !self.choose(rows.ids, |row| rows.here(row).is_none()) {
+            return;
+        }
+        let restored = self.brought.len() as u64;
+        if self.bring(work, table, rows) {
+            self.counts.restored += restored;
+        }
+    }
+
+    /// Brings what was decided on; `false` after a fault.
+    fn bring(&mut self, work: &Arc<CudaWork>, table: &mut CudaBuffer<f32>, rows: &RoundRows<'_>) -> bool {
+        let mut launched = self.brought.is_empty();
         if !launched {
-            let (values, list) = (work.upload(&self.values), (work.upload(&list), list.len()));
-            work.run(|place| {
-                put_rows(place, list.0.get()?, list.1, self.width, values.get()?, table)?;
+            work.run(|_| {
+                rows.bring(work, &self.brought, (table, self.width))?;
                 launched = true;
                 Ok(())
             });
@@ -143,7 +226,7 @@ impl GpuRows {
         if !launched {
             self.forget();
         }
-        launched.then_some(places)
+        launched
     }
 
     /// Whether a round of so many rows fits beside at least one slot; moves the border if necessary.
@@ -203,11 +286,52 @@ impl GpuRows {
             let slot = slot.filter(|slot| *slot != Found::MISS);
             let place = slot.or_else(|| spare.next()).unwrap_or_default();
             if slot.is_none() || given.binary_search(&place).is_ok() {
-                brought.push(Brought { row, place });
+                brought.push((row, place));
             }
             place
         };
+        let places: Vec<u32> = ids.iter().enumerate().map(place_of).collect();
+        self.used.clear();
+        self.used.extend(places.iter().filter(|place| **place < directory.slots()));
+        places
+    }
+
+    /// Places of rows that are read beside the rounds: their slots, or spare places; `None` if those are too few.
+    fn look(&mut self, ids: &[u64]) -> Option<Vec<u32>> {
+        let Self { directory, brought, .. } = self;
+        let mut spare = directory.slots()..self.places;
+        brought.clear();
+        let place_of = |(row, id): (usize, &u64)| {
+            let slot = if *id == EMPTY { None } else { directory.slot_of(*id) };
+            slot.or_else(|| spare.next().inspect(|place| brought.push((row, *place))))
+        };
         ids.iter().enumerate().map(place_of).collect()
+    }
+
+    /// Decides which rows of the next round are brought in now, of those that `may`; `false` if another round comes.
+    fn choose(&mut self, ids: &[u64], may: impl Fn(usize) -> bool) -> bool {
+        let Self { directory, found, placed, ids: named, brought, used, .. } = self;
+        let is_row = |(_, id): &(usize, &u64)| **id != EMPTY;
+        let (rows, known): (Vec<usize>, Vec<u64>) = ids.iter().enumerate().filter(is_row).unzip();
+        *named = known;
+        if directory.slots() == 0 || named.is_empty() {
+            return false;
+        }
+        if directory.room() > LOOK_AHEAD as usize {
+            directory.announce(named);
+        }
+        if directory.ids() != named.as_slice() {
+            return false;
+        }
+        directory.look_up(found);
+        found.only(|place| may(rows[place as usize]));
+        let most = directory.restorable_beside(found, used);
+        directory.restore(found, most, placed);
+        brought.clear();
+        brought.extend(placed.iter().map(|placed| (rows[placed.row as usize], placed.slot)));
+        // What was passed over is missed when its round comes.
+        *found = Found::default();
+        true
     }
 }
 
@@ -229,14 +353,21 @@ mod tests {
                 return false;
             }
             let places = rows.turn(ids, next);
-            for brought in &rows.brought {
-                self.0.insert(brought.place, ids[brought.row]);
-            }
-            for (id, place) in ids.iter().zip(&places) {
-                assert!((*place as usize) < rows.places());
+            self.put(rows, ids);
+            assert!(places.iter().all(|place| (*place as usize) < rows.places()));
+            self.has(ids, &places);
+            true
+        }
+
+        fn put(&mut self, rows: &GpuRows, ids: &[u64]) {
+            self.0.extend(rows.brought.iter().map(|&(row, place)| (place, ids[row])));
+        }
+
+        /// Checks that rows are at their places.
+        fn has(&self, ids: &[u64], places: &[u32]) {
+            for (id, place) in ids.iter().zip(places) {
                 assert_eq!(self.0.get(place), Some(id), "row {id} at {place}");
             }
-            true
         }
     }
 
@@ -271,10 +402,39 @@ mod tests {
                     table.0.clear();
                 }
             }
-            let GpuRowCounts { hits, misses, bypassed } = rows.counts();
+            let GpuRowCounts { hits, misses, bypassed, .. } = rows.counts();
             assert_eq!(hits + misses, rounds.iter().map(|ids| ids.len() as u64).sum::<u64>());
             assert!(bypassed <= misses && (hits > 0 || places == 33), "{places}: {:?}", rows.counts());
             assert!(places != 400 || hits > 5 * misses, "{:?}", rows.counts());
+        }
+    }
+
+    #[test]
+    fn rows_that_are_restored_or_glanced_at_disturb_no_round() {
+        let rounds = rounds(300, 120);
+        for (places, announces) in [(45, true), (60, true), (60, false), (90, true), (90, false), (500, true)]
+        {
+            let (mut rows, mut table, mut restored) = (GpuRows::new(places, 1), Table::default(), 0);
+            for (number, pair) in rounds.windows(2).enumerate() {
+                let [ids, next] = pair else { unreachable!() };
+                assert!(rows.has_spare_places(ids.len()));
+                // Now and then another round comes than was foreseen.
+                let foreseen = if number % 13 == 6 { &rounds[0] } else { next };
+                let now = rows.turn(ids, if announces { foreseen } else { &[] });
+                table.put(&rows, ids);
+                table.has(ids, &now);
+                if rows.choose(foreseen, |row| row % 5 != 1) {
+                    table.put(&rows, foreseen);
+                    restored += rows.brought.len();
+                }
+                table.has(ids, &now);
+                if let Some(places) = rows.look(&rounds[number / 2]) {
+                    table.put(&rows, &rounds[number / 2]);
+                    table.has(&rounds[number / 2], &places);
+                }
+            }
+            println!("{places} places, announced {announces}: {restored} restored, {:?}", rows.counts());
+            assert!(restored > 0 || places < 90, "{places} places");
         }
     }
 

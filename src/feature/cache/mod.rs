@@ -41,7 +41,7 @@ mod table;
 mod window;
 
 pub use directory::{CacheCounts, CacheDirectory, Found, Placed};
-pub use gpu::{GpuRowCounts, GpuRows};
+pub use gpu::{GpuRowCounts, GpuRows, RoundRows};
 
 #[cfg(test)]
 mod tests;

@@ -123,6 +123,11 @@ impl Order {
         }
     }
 
+    /// Whether no known round needs the row in a slot.
+    pub fn is_unknown(&self, slot: u32) -> bool {
+        self.filed[slot as usize] == UNKNOWN
+    }
+
     /// Slots whose rows no known round needs.
     pub fn unknown(&self) -> u32 {
         self.lists[UNKNOWN as usize].len

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use super::linear::put;
 use super::{rows_of, whole, whole_mut};
-use crate::device::cuda::CudaWork;
 use crate::device::cuda::layers::{
     InverseIndex, Layout, Part, Put, add_rows, join_rows, put_rows, scatter_add_rows,
 };
+use crate::device::cuda::{CudaWork, PooledBuffer};
 use crate::nn::Tensor;
 
 /// Values that one launch joins.
@@ -37,6 +37,18 @@ pub fn repeat(work: &CudaWork, y: &mut Tensor, row: &Tensor) {
     });
 }
 
+/// `y[i] = x[list[i]]`.
+pub fn gather_listed(work: &CudaWork, y: &mut Tensor, x: &Tensor, list: &PooledBuffer<u32>) {
+    let count = y.rows();
+    work.run(|context| join_rows(context, &[rows_of(x, Some(list.get()?))?], count, whole_mut(y)?));
+}
+
+/// Row `list[i]` of `y` becomes row i of `rows`.
+pub fn put_listed(work: &CudaWork, y: &mut Tensor, rows: &Tensor, list: &PooledBuffer<u32>) {
+    let (count, columns) = (rows.rows(), y.cols());
+    work.run(|context| put_rows(context, list.get()?, count, columns, rows.on_gpu()?, y.on_gpu_mut()?));
+}
+
 /// `y = x`.
 pub fn copy(work: &CudaWork, y: &mut Tensor, x: &Tensor) {
     let len = x.data_len();
@@ -49,15 +61,6 @@ pub fn scatter_add(work: &Arc<CudaWork>, y: &mut Tensor, x: &Tensor, index: &[u3
     let inverse = InverseIndex::new(work, index, y.rows());
     let columns = y.cols();
     work.run(|context| scatter_add_rows(context, &inverse?, columns, whole(x)?, overwrite, whole_mut(y)?));
-}
-
-/// Row `index[i]` of `y` becomes row i of `rows`.
-pub fn put_at(work: &Arc<CudaWork>, y: &mut Tensor, rows: &Tensor, index: &[u32]) {
-    let (list, columns) = (work.upload(index), y.cols());
-    work.run(|context| {
-        let (from, into) = (rows.on_gpu()?, y.on_gpu_mut()?);
-        put_rows(context, list.get()?, index.len(), columns, from, into)
-    });
 }
 
 /// Columns of `x` from `first` on become those of `y`, or are added to them.

@@ -134,7 +134,7 @@ impl Tape<'_> {
             }
             Device::Cuda(work) => {
                 cuda::copy(work, &mut y, self.value(base));
-                cuda::put_at(work, &mut y, self.value(rows), &index);
+                cuda::put_listed(work, &mut y, self.value(rows), &work.upload(&index));
             }
         }
         let needs = self.needs(base) || self.needs(rows);

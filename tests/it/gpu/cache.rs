@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use evergraph::device::cuda::row_cache::{GpuFound, GpuRowTable};
 use evergraph::device::cuda::{CudaBuffer, CudaWork};
 use evergraph::device::rng;
-use evergraph::feature::cache::{CacheDirectory, Found, GpuRows};
+use evergraph::feature::cache::{CacheDirectory, Found, GpuRows, RoundRows};
 
 use super::gpu;
 
@@ -76,7 +76,8 @@ fn rows_that_stay_on_a_gpu_are_those_of_their_source() {
             let (ids, next) = (round(number), round(number + 1));
             let values: Vec<f32> = ids.iter().flat_map(|&id| row(id)).collect();
             let next: &[u64] = if number % 5 == 4 { &[] } else { &next };
-            let found = rows.round(&work, table.get_mut().unwrap(), (&ids, &values), next).unwrap();
+            let read = RoundRows { ids: &ids, in_place: None, values: &values };
+            let found = rows.round(&work, table.get_mut().unwrap(), &read, next).unwrap();
             let all = table.read(places as usize * WIDTH);
             for (&id, place) in ids.iter().zip(found) {
                 assert_eq!(all[place as usize * WIDTH..][..WIDTH], row(id), "row {id} of round {number}");

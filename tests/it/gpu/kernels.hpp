@@ -60,7 +60,7 @@ struct Kernel {
 
 #define KERNEL(NAME) \
     {#NAME, parameter_bytes(NAME), [](const Arguments& a, unsigned b, unsigned t) { return call(NAME, a, b, t); }}
-#define ROWS(V) KERNEL(gather_rows_##V), KERNEL(scatter_rows_##V)
+#define ROWS(V) KERNEL(gather_rows_##V), KERNEL(scatter_rows_##V), KERNEL(fill_rows_##V)
 #define SAMPLE(W) KERNEL(sample_recent_##W), KERNEL(sample_uniform_##W)
 #define MIXING_OF(K, H) KERNEL(mixing_forward_##K##_##H), KERNEL(mixing_backward_##K##_##H)
 #define ATTENTION(H, C) KERNEL(attention_forward_##H##_##C), KERNEL(attention_backward_##H##_##C)

@@ -2,7 +2,7 @@
 //! order; what is refused.
 
 use evergraph::device::cuda::rows::{RowCall, RowLayout, RowList, Table, TableMut};
-use evergraph::device::cuda::{Arena, Cuda, CudaBuffer, CudaOptions, Stream};
+use evergraph::device::cuda::{Arena, Cuda, CudaBuffer, CudaOptions, CudaWork, RowRoom, Stream};
 
 use super::{Draws, fresh_gpu, gpu, small};
 
@@ -258,4 +258,86 @@ fn a_gpu_that_is_not_there_is_an_error_in_words() {
     let known = ["libcuda.so.1", "libnvrtc", "no GPU 4711", "update the driver", "driver refused"];
     assert!(known.iter().any(|part| message.contains(part)), "{message}");
     assert!(!error.is_lost() && !error.is_out_of_memory(), "{message}");
+}
+
+/// Value `column` of row `row` of a stream.
+fn value(row: u64, column: usize) -> f32 {
+    (row * 1_000 + column as u64) as f32
+}
+
+/// Puts rows of a room to places of a table; those that are not there, and what the places hold then.
+fn filled(
+    room: &RowRoom,
+    work: &std::sync::Arc<CudaWork>,
+    rows: &[Option<u64>],
+    width: usize,
+) -> (usize, Vec<f32>) {
+    let located = room.locate(rows.iter().copied());
+    let (cuda, stream) = work.context();
+    let mut table =
+        CudaBuffer::from_slice(cuda, stream, &vec![-1.0_f32; rows.len() * width], "a test").unwrap();
+    // From the last place on.
+    let place = |row: usize| (rows.len() - 1 - row) as u32;
+    let there: Vec<(usize, u32)> =
+        (0..rows.len()).filter(|&row| located.has(row)).map(|row| (row, place(row))).collect();
+    located.fill(work, &there, &mut table).unwrap();
+    let mut read = vec![0.0; width];
+    let found = table.copy_to_host().unwrap();
+    for &(row, place) in &there {
+        located.read(row, &mut read);
+        assert_eq!(read, found[place as usize * width..][..width], "the host reads what the GPU does");
+    }
+    (rows.len() - there.len(), found)
+}
+
+#[test]
+fn rows_of_a_stream_are_read_in_place_while_there_is_room() {
+    let cuda = gpu();
+    let work = CudaWork::new(cuda.clone());
+    for width in [1_usize, 2, 3, 8, 86, 100, 172] {
+        // Eight segments of four rows, padding included.
+        let bytes = (8 * 4 * 4 * width.next_multiple_of(4) * 8).div_ceil(7) as u64;
+        let mut room = RowRoom::new(&cuda, width, bytes, 5);
+        let capacity = room.capacity();
+        assert!((24..=160).contains(&capacity), "{capacity} rows of {width}");
+        let rows = |ids: std::ops::Range<u64>| -> Vec<f32> {
+            ids.flat_map(|row| (0..width).map(move |column| value(row, column))).collect()
+        };
+        assert_eq!(room.push(&rows(5..20)).unwrap(), 15);
+        room.clear(9);
+        room.clear(4);
+        let wanted = [Some(5), None, Some(19), Some(9), Some(20), Some(4), Some(6)];
+        let (missing, found) = filled(&room, &work, &wanted, width);
+        assert_eq!(missing, 2, "rows 20 and 4");
+        for (row, found) in wanted.iter().zip(found.chunks(width).rev()) {
+            let expected: Vec<f32> = match row {
+                Some(20 | 4) => vec![-1.0; width],
+                Some(9) | None => vec![0.0; width],
+                Some(row) => (0..width).map(|column| value(*row, column)).collect(),
+            };
+            assert_eq!(found, expected, "row {row:?} of {width}");
+        }
+        // What somebody holds stays, and rows that need its memory do not come in.
+        let held = room.locate([Some(6)].into_iter());
+        let first = room.push(&rows(20..20 + 3 * capacity)).unwrap() as u64;
+        assert!(first > 0 && first < 2 * capacity, "{first} of {capacity}");
+        let mut read = vec![0.0; width];
+        held.read(0, &mut read);
+        assert_eq!(read, rows(6..7));
+        drop(held);
+        let next = room.rows().end;
+        assert_eq!(room.push(&rows(next..next + 3 * capacity)).unwrap() as u64, 3 * capacity);
+        let there = room.rows();
+        assert!(there.end - there.start <= capacity && there.end - there.start > capacity / 2, "{there:?}");
+        let (missing, found) = filled(&room, &work, &[Some(there.end - 1), Some(there.start - 1)], width);
+        assert!(missing == 1 && found[width..] == rows(there.end - 1..there.end), "{found:?}");
+        room.skip_to(there.end + 7);
+        assert_eq!(room.push(&rows(there.end + 7..there.end + 9)).unwrap(), 2);
+        let (missing, found) = filled(&room, &work, &[Some(there.end + 8)], width);
+        assert!(missing == 0 && found == rows(there.end + 8..there.end + 9), "{found:?}");
+        room.start_over(1_000);
+        assert_eq!(room.push(&rows(1_000..1_003)).unwrap(), 3);
+        let (missing, found) = filled(&room, &work, &[Some(1_001), Some(there.end + 8)], width);
+        assert!(missing == 1 && found[width..] == rows(1_001..1_002), "{found:?}");
+    }
 }

@@ -14,7 +14,7 @@ use evergraph::graph::{GraphOptions, GraphStore, Retention};
 use evergraph::learner::{Learned, Learner, LearnerOptions, LearnerStatus, Recorders, Shared};
 use evergraph::log::{Frame, Log, LogOptions};
 use evergraph::metrics::Metrics;
-use evergraph::model::ModelOptions;
+use evergraph::model::{ModelOptions, RowReads};
 use evergraph::sampler::{
     DeviceSampler, DeviceSamplerOptions, Layers, SampleCounts, SampleRequest, SamplingPolicy, Seeds,
 };
@@ -25,6 +25,8 @@ use evergraph::train::{
     Negatives, Positives, PreparedBatch, Preparer, StepMode, TrainError, Trainer, TrainerOptions, World,
 };
 
+use prometheus::IntCounterVec;
+
 use super::gpu;
 use super::train::{on_gpu, small_mixer, small_tgat};
 use crate::tgn_stream::{options, tgn};
@@ -34,7 +36,32 @@ const NODES: u32 = 32;
 /// Records of a batch.
 const RECORDS: usize = 20;
 const ROOM: DeviceSamplerOptions = DeviceSamplerOptions { gpu_bytes_max: 64 << 20, host_bytes_max: 0 };
+/// Everything on the GPU.
+const ALL: Room = Room { graph: ROOM, cached: 4 << 10, in_place: 1 << 20 };
 const RETENTION: Retention = Retention { age: 3_000, lateness: 400 };
+
+/// What a GPU has room for: a copy of the graph, cached edge rows, and rows that it reads in place.
+#[derive(Clone, Copy, Default)]
+struct Room {
+    graph: DeviceSamplerOptions,
+    cached: u64,
+    in_place: u64,
+}
+
+impl Room {
+    fn give(&self, trainer: &mut Trainer) {
+        trainer.cache_rows(self.cached);
+        trainer.read_rows_in_place(self.in_place);
+        trainer.sample_on_device(self.graph);
+    }
+}
+
+/// Where samples were drawn and edge rows read.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Places {
+    samples: SampleCounts,
+    rows: RowReads,
+}
 
 fn draw(word: u64, i: u64, n: u32) -> u32 {
     rng::below([91, word, i, 0], n)
@@ -115,17 +142,17 @@ impl Events {
     }
 }
 
-/// All that steps over `batches` batches compute, and where they were sampled. The graph is `ahead` batches ahead of
+/// All that steps over `batches` batches compute, and where they were sampled and gathered. The graph is `ahead` batches ahead of
 /// what is sampled, and gets a copy on the GPU again every `opened` batches if it has none.
 fn train(
     model: impl Into<ModelOptions>,
     batches: usize,
-    room: DeviceSamplerOptions,
+    room: Room,
     (ahead, opened): (usize, usize),
-) -> (Vec<Vec<u32>>, SampleCounts) {
+) -> (Vec<Vec<u32>>, Places) {
     let trained = TrainerOptions { model: model.into(), gradient_delay_batches: 0, ..options() };
     let mut trainer = Trainer::new(trained, &on_gpu()).unwrap();
-    trainer.sample_on_device(room);
+    room.give(&mut trainer);
     let (store, sampler) = (store(), trainer.device_sampler());
     let (edges, nodes) = (rows(2, (batches * RECORDS) as u64), rows(3, u64::from(NODES)));
     let world = |bound: EdgeId| World {
@@ -169,43 +196,52 @@ fn train(
     }
     let weights = trainer.weights().unwrap();
     numbers.extend(weights.parameters().iter().map(|(_, values)| bits(values.data())));
-    (numbers, sampler.as_ref().map(DeviceSampler::counts).unwrap_or_default())
+    let samples = sampler.as_ref().map(DeviceSampler::counts).unwrap_or_default();
+    (numbers, Places { samples, rows: trainer.row_reads().unwrap() })
 }
 
-/// Trains with samples of both.
+/// Trains with samples, and with samples and rows, of both.
 #[track_caller]
 fn same(model: impl Into<ModelOptions> + Copy, ahead: usize) {
     const BATCHES: usize = 24;
-    let (expected, none) = train(model, BATCHES, DeviceSamplerOptions::default(), (ahead, BATCHES));
-    let (found, counts) = train(model, BATCHES, ROOM, (ahead, BATCHES));
-    assert_eq!(none, SampleCounts::default());
-    // Batches 5, 12 and 19 are only remembered.
-    assert_eq!(counts, SampleCounts { on_device: BATCHES as u64 - 3, on_cpu: 0 });
-    assert!(found == expected, "bit for bit");
+    let (expected, none) = train(model, BATCHES, Room::default(), (ahead, BATCHES));
+    assert_eq!((none.samples, none.rows.on_device), (SampleCounts::default(), 0));
+    for room in [Room { graph: ROOM, ..Room::default() }, ALL] {
+        let (found, places) = train(model, BATCHES, room, (ahead, BATCHES));
+        // Batches 5, 12 and 19 are only remembered.
+        assert_eq!(places.samples, SampleCounts { on_device: BATCHES as u64 - 3, on_cpu: 0 });
+        let (on_device, on_host) = match room.in_place {
+            0 => (0, none.rows.on_host),
+            _ => (none.rows.on_host, 0),
+        };
+        assert_eq!(places.rows, RowReads { on_device, on_host });
+        assert!(found == expected && on_device + on_host > 1_000, "bit for bit");
+    }
 }
 
 #[test]
-fn tgn_learns_from_samples_of_a_gpu_as_from_those_of_the_cpu() {
+fn tgn_learns_from_samples_and_rows_of_a_gpu_as_from_those_of_the_cpu() {
     same(tgn(), 0);
     same(tgn(), 4);
 }
 
 #[test]
-fn tgat_learns_from_samples_of_a_gpu_as_from_those_of_the_cpu() {
+fn tgat_learns_from_samples_and_rows_of_a_gpu_as_from_those_of_the_cpu() {
     same(small_tgat(), 2);
 }
 
 #[test]
-fn graphmixer_learns_from_samples_of_a_gpu_as_from_those_of_the_cpu() {
+fn graphmixer_learns_from_samples_and_rows_of_a_gpu_as_from_those_of_the_cpu() {
     same(small_mixer(), 2);
 }
 
 #[test]
 fn a_graph_that_outgrows_its_room_on_a_gpu_leaves_sampling_to_the_cpu() {
-    let (expected, _) = train(tgn(), 8, DeviceSamplerOptions::default(), (0, 8));
+    let (expected, _) = train(tgn(), 8, Room::default(), (0, 8));
     // The tables alone take more after a few batches.
     let tiny = DeviceSamplerOptions { gpu_bytes_max: 1 << 14, host_bytes_max: 0 };
-    let (found, counts) = train(tgn(), 8, tiny, (0, 2));
+    let (found, places) = train(tgn(), 8, Room { graph: tiny, ..Room::default() }, (0, 2));
+    let counts = places.samples;
     assert!(counts.on_device > 0 && counts.on_cpu > 3 && counts.on_device + counts.on_cpu == 7, "{counts:?}");
     assert!(found == expected, "bit for bit");
 }
@@ -304,10 +340,10 @@ impl Rig {
         }
     }
 
-    fn learner(&self, folder: &Path, room: DeviceSamplerOptions) -> Learner {
+    fn learner(&self, folder: &Path, room: Room) -> Learner {
         let trained = TrainerOptions { gradient_delay_batches: 0, ..options() };
         let mut trainer = Trainer::new(trained, &on_gpu()).unwrap();
-        trainer.sample_on_device(room);
+        room.give(&mut trainer);
         let options = LearnerOptions {
             clock: || 1_000,
             train: true,
@@ -355,8 +391,8 @@ impl Drop for Stopping<'_> {
 }
 
 /// What readers see after a loop has learned a stream, some of which was there before it began, and how many samples
-/// were drawn on the GPU and on the CPU.
-fn learn(room: DeviceSamplerOptions) -> (Vec<Vec<u32>>, [u64; 2]) {
+/// were drawn, and edge rows read, on the GPU and on the CPU.
+fn learn(room: Room) -> (Vec<Vec<u32>>, [u64; 4]) {
     let folder = tempfile::tempdir().unwrap();
     let (mut rig, stop) = (Rig::new(folder.path()), AtomicBool::new(false));
     rig.append(12);
@@ -378,14 +414,19 @@ fn learn(room: DeviceSamplerOptions) -> (Vec<Vec<u32>>, [u64; 2]) {
     let weights = engine.model().unwrap();
     let mut seen = vec![bits(&states)];
     seen.extend(weights.parameters().iter().map(|(_, values)| bits(values.data())));
-    let count = |place| rig.shared.metrics.device.samples.with_label_values(&[place]).get();
-    (seen, [count("gpu"), count("cpu")])
+    let metrics = &rig.shared.metrics.device;
+    let count = |of: &IntCounterVec, place| of.with_label_values(&[place]).get();
+    let [samples, rows] =
+        [&metrics.samples, &metrics.edge_rows].map(|of| ["gpu", "cpu"].map(|at| count(of, at)));
+    (seen, [samples[0], samples[1], rows[0], rows[1]])
 }
 
 #[test]
-fn a_loop_learns_the_same_with_its_samples_from_a_gpu() {
-    let (expected, none) = learn(DeviceSamplerOptions::default());
-    let (found, [on_gpu, on_cpu]) = learn(ROOM);
-    assert!(none == [0, 0] && on_gpu > 20 && on_cpu == 0, "{none:?}, {on_gpu}, {on_cpu}");
+fn a_loop_learns_the_same_with_its_samples_and_rows_from_a_gpu() {
+    let (expected, [none, _, _, gathered]) = learn(Room::default());
+    assert!(none == 0 && gathered > 1_000, "{none}, {gathered}");
+    let (found, [on_gpu, on_cpu, read, copied]) = learn(ALL);
+    assert!(on_gpu > 20 && on_cpu == 0, "{on_gpu}, {on_cpu}");
+    assert_eq!((read, copied), (gathered, 0));
     assert!(found == expected, "bit for bit");
 }

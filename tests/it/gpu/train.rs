@@ -6,7 +6,9 @@ use evergraph::device::cuda::CudaWork;
 use evergraph::event::{EventTime, NodeId};
 use evergraph::feature::cache::GpuRowCounts;
 use evergraph::model::tgn::{Aggregator, Updater};
-use evergraph::model::{EdgeTypes, GatOptions, GraphMixerOptions, ModelOptions, TgatOptions, TgnOptions};
+use evergraph::model::{
+    EdgeTypes, GatOptions, GraphMixerOptions, ModelOptions, RowReads, TgatOptions, TgnOptions,
+};
 use evergraph::train::lookahead::{Helper, Lookahead, Turn};
 use evergraph::train::{Negatives, PreparedBatch, Preparer, StepMode, TrainError, Trainer, TrainerOptions};
 
@@ -174,26 +176,36 @@ struct Left {
     numbers: Vec<Vec<f32>>,
     weights: Vec<Vec<f32>>,
     counts: Option<GpuRowCounts>,
+    reads: RowReads,
+}
+
+/// Bytes for edge rows: of the GPU's memory, where they stay, and of the host's, where it reads them in place.
+#[derive(Clone, Copy, Debug)]
+struct Room {
+    kept: u64,
+    in_place: u64,
 }
 
 impl Left {
     fn of(numbers: Vec<Vec<f32>>, trainer: &Trainer) -> Self {
         let weights = trainer.weights().unwrap();
         let weights = weights.parameters().iter().map(|(_, values)| values.data().to_vec()).collect();
-        Self { numbers, weights, counts: trainer.cached_rows() }
+        let reads = trainer.row_reads().unwrap();
+        Self { numbers, weights, counts: trainer.cached_rows(), reads }
     }
 }
 
-/// A trainer on a GPU that keeps edge rows there in so many bytes.
-fn keeping(model: ModelOptions, bytes: u64) -> Trainer {
+/// A trainer on a GPU with this room for edge rows.
+fn keeping(model: ModelOptions, room: Room) -> Trainer {
     let mut trainer = Trainer::new(TrainerOptions { model, ..options() }, &on_gpu()).unwrap();
-    trainer.cache_rows(bytes);
+    trainer.cache_rows(room.kept);
+    trainer.read_rows_in_place(room.in_place);
     trainer
 }
 
 /// Scores each batch, takes its step and publishes what it touched; some rows are cleared on the way.
-fn read_batches(model: ModelOptions, steps: usize, bytes: u64) -> Left {
-    let (stream, mut trainer) = (Stream::new(steps), keeping(model, bytes));
+fn read_batches(model: ModelOptions, steps: usize, room: Room) -> Left {
+    let (stream, mut trainer) = (Stream::new(steps), keeping(model, room));
     let (mut numbers, mut batch) = (Vec::new(), PreparedBatch::default());
     for b in 0..steps {
         if b == steps - 4 {
@@ -209,6 +221,8 @@ fn read_batches(model: ModelOptions, steps: usize, bytes: u64) -> Left {
         if mode(b) != StepMode::StateOnly {
             numbers.push(trainer.score_prepared(&batch).unwrap().0);
         }
+        let (node, time) = (stream.src[3], stream.times[b * BATCH]);
+        numbers.push(trainer.score_candidates(&world, node, time, &stream.dst[..7]).unwrap());
         let report = trainer.step_prepared(&batch).unwrap();
         numbers.extend([vec![report.loss], report.positive, report.negative]);
         trainer.publish_prepared(trainer.model(), &batch, |_, row, _| numbers.push(row.to_vec())).unwrap();
@@ -217,8 +231,8 @@ fn read_batches(model: ModelOptions, steps: usize, bytes: u64) -> Left {
 }
 
 /// The same with rows of the next batch known, and without scores.
-fn look_ahead(model: ModelOptions, steps: usize, bytes: u64) -> Left {
-    let (stream, mut trainer) = (Stream::new(steps), keeping(model, bytes));
+fn look_ahead(model: ModelOptions, steps: usize, room: Room) -> Left {
+    let (stream, mut trainer) = (Stream::new(steps), keeping(model, room));
     let (mut numbers, mut next) = (Vec::new(), 0);
     let source = |preparer: &Preparer, batch: &mut PreparedBatch| {
         let b = next;
@@ -239,12 +253,36 @@ fn look_ahead(model: ModelOptions, steps: usize, bytes: u64) -> Left {
     Left::of(numbers, &trainer)
 }
 
-/// Bytes for edge rows: none, too few for most batches, hardly more than a batch reads, plenty.
-const KEPT_BYTES: [u64; 4] = [0, 60 * 8, 100 * 8, 1 << 20];
+/// Edge rows that are kept: none, too few for most batches, hardly more than a batch reads, plenty.
+const KEPT: [u64; 4] = [0, 60, 100, 1 << 17];
 
-fn keep_rows(model: impl Into<ModelOptions>, read: fn(ModelOptions, usize, u64) -> Left) {
+/// Edge rows that are read in place: the newest third of them, and all.
+const IN_PLACE: [u64; 2] = [128, 1 << 17];
+
+/// `ahead`: whether `read` knows the next batch.
+fn keep_rows(model: impl Into<ModelOptions>, read: fn(ModelOptions, usize, Room) -> Left, ahead: bool) {
     let model = model.into();
-    let [none, few, some, all] = KEPT_BYTES.map(|bytes| read(model, 16, bytes));
+    let row_bytes = 4 * (2 - model.needs().edge_types.min(1)) as u64;
+    let room = |kept, in_place| Room { kept: kept * row_bytes, in_place: in_place * row_bytes };
+    let [none, few, some, all] = KEPT.map(|kept| read(model, 16, room(kept, 0)));
+    assert!(none.reads.on_device == 0 && none.reads.on_host > 500, "{:?}", none.reads);
+    let reads = none.reads.on_host;
+    for in_place in IN_PLACE {
+        let mut restored = 0;
+        let kept = if in_place == IN_PLACE[1] { &KEPT[1..] } else { &KEPT[2..3] };
+        for &kept in kept.iter().chain(&KEPT[..1]) {
+            let room = room(kept, in_place);
+            let Left { numbers, weights, counts, reads: RowReads { on_device, on_host } } =
+                read(model, 16, room);
+            println!("{room:?}: {on_device} rows on the GPU, {on_host} on the host, {counts:?}");
+            assert!(numbers == none.numbers && weights == none.weights, "{room:?}: bit for bit");
+            assert_eq!(on_device + on_host, reads, "{room:?}");
+            assert!(on_device > 200 && (on_host == 0) == (in_place == IN_PLACE[1]), "{room:?}");
+            restored += counts.map_or(0, |counts| counts.restored);
+        }
+        let restores = if in_place == IN_PLACE[1] { restored > 0 } else { ahead };
+        assert!(restores == ahead && (ahead || restored == 0), "{in_place} in place: {restored} restored");
+    }
     assert_eq!(none.counts, None);
     for (kept, left) in [("few", &few), ("some", &some), ("all", &all)] {
         assert!(left.numbers == none.numbers && left.weights == none.weights, "{kept}: bit for bit");
@@ -252,24 +290,30 @@ fn keep_rows(model: impl Into<ModelOptions>, read: fn(ModelOptions, usize, u64) 
     let [few, some, all] = [few, some, all].map(|left| left.counts.unwrap());
     let (rows, message) =
         (|counts: GpuRowCounts| counts.hits + counts.misses, format!("{few:?}, {some:?}, {all:?}"));
-    assert!(rows(few) == rows(all) && rows(some) == rows(all), "{message}");
+    assert!(rows(few) == rows(all) && rows(some) == rows(all) && all.restored == 0, "{message}");
     assert!(few.hits < all.hits && some.hits < all.hits && all.hits > all.misses, "{message}");
     assert!(some.hits > 0 && few.bypassed > 0 && all.bypassed == 0, "{message}");
 }
 
 #[test]
 fn rows_of_edges_that_stay_on_a_gpu_change_no_bit() {
-    keep_rows(tgn(), read_batches);
+    keep_rows(tgn(), read_batches, false);
 }
 
 #[test]
 fn rows_of_edges_that_stay_for_the_next_batch_change_no_bit() {
-    keep_rows(tgn(), look_ahead);
+    keep_rows(tgn(), look_ahead, true);
+}
+
+#[test]
+fn rows_of_edges_with_types_are_read_in_place() {
+    let types = EdgeTypes::new(1, 4);
+    keep_rows(TgnOptions { edge_types: types, edge_feature_dim: 1, ..tgn() }, look_ahead, true);
 }
 
 #[test]
 fn rows_of_edges_stay_for_models_without_memory() {
-    keep_rows(small_tgat(), look_ahead);
+    keep_rows(small_tgat(), look_ahead, true);
 }
 
 #[test]

@@ -156,10 +156,12 @@ impl Digests {
         for graph in neighborhood.graphs() {
             self.samples.update(bytemuck::cast_slice(&graph.edges));
         }
-        let Some(rows) = gathered.edge_rows() else { return };
-        self.rows.update(bytemuck::cast_slice(rows.data()));
-        for (row, &edge) in gathered.edges().iter().enumerate() {
-            self.wrong += u64::from(!is_generated(edge, rows.row(row)));
+        let Some(width) = gathered.edge_rows().map(|rows| rows.cols()) else { return };
+        let mut row = vec![0.0; width];
+        for (number, &edge) in gathered.edges().iter().enumerate() {
+            gathered.read_edge_row(number, &mut row);
+            self.rows.update(bytemuck::cast_slice(&row));
+            self.wrong += u64::from(!is_generated(edge, &row));
         }
     }
 
