@@ -5,7 +5,7 @@ CARGO_HOME ?= $(HOME)/.cargo
 export PATH := $(CARGO_HOME)/bin:$(CURDIR)/.cache/tools/bin:$(PATH)
 
 .PHONY: help demo test fuzz schemathesis soak kills check fmt manifests package peers ops-peers learn-peers \
-	overload drift learning-curve cache-bench bus-bench prequential screenshots gpu
+	overload device-run drift learning-curve cache-bench bus-bench prequential screenshots gpu
 
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 18
@@ -16,7 +16,7 @@ demo: ## set up, build, and run the daemon on a built-in stream; Ctrl-C ends it,
 	@target/release/evergraph demo
 
 # Kernels are compiled without a GPU, by the NVRTC that setup.sh puts there.
-test: export LD_LIBRARY_PATH := $(CURDIR)/.cache/tools/cuda/nvidia/cu13/lib$(if $(LD_LIBRARY_PATH),:$(LD_LIBRARY_PATH))
+test device-run: export LD_LIBRARY_PATH := $(CURDIR)/.cache/tools/cuda/nvidia/cu13/lib$(if $(LD_LIBRARY_PATH),:$(LD_LIBRARY_PATH))
 # Second, alone and in a release build, the tests that measure. Last, also after a failure, what was skipped: a line for
 # each reason.
 test: export EVERGRAPH_SKIPS := $(CURDIR)/.cache/skipped.txt
@@ -65,6 +65,10 @@ manifests: ## write the plain Kubernetes manifests from the Helm chart, and chec
 package: ## build the Debian package and its bill of materials: target/package/evergraph_VERSION_ARCHITECTURE.deb, .cdx.json
 	@scripts/setup.sh package
 	scripts/package.sh
+
+device-run: ## stream events through a daemon on the stand-in driver; EVENTS=200000
+	@scripts/setup.sh test
+	DEVICE_EVENTS="$${EVENTS:-200000}" cargo test --locked --release --test it stand_in::a_stream -- --ignored --nocapture
 
 overload: ## measure at 20,000 events a second through Kafka, and write its page; DATA=folder of event files
 	@test -d "$(DATA)" || { echo "DATA has to be the folder of wikipedia.csv.gz and oss-commits.csv.gz" >&2; exit 1; }

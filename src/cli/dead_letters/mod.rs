@@ -31,8 +31,8 @@ pub(crate) struct DeadLettersArgs {
 
 #[derive(Debug, Subcommand)]
 enum DeadLettersCommand {
-    /// List dead letters of the file below data.dir, newest last, and whether the settings as they are now read them. The
-    /// daemon may be running. Those in ingest.kafka.dead_letter_topic are messages of that topic
+    /// List dead letters of the file below data.dir, newest last, and whether the settings as they are now read them.
+    /// The daemon may be running. Those in ingest.kafka.dead_letter_topic are messages of that topic
     List {
         #[command(flatten)]
         which: Which,
@@ -45,7 +45,8 @@ enum DeadLettersCommand {
         #[arg(long)]
         json: bool,
     },
-    /// Show one dead letter: origin, bytes, headers, why it was refused, and what the settings as they are now read in it
+    /// Show one dead letter: origin, bytes, headers, why it was refused, and what the settings as they are now read in
+    /// it
     Show {
         /// Its id, as listed, or the beginning of it
         #[arg(value_name = "ID")]
@@ -57,9 +58,9 @@ enum DeadLettersCommand {
         json: bool,
     },
     /// Send dead letters again that the settings as they are now read, after a mapping was mended: those from Kafka to
-    /// their topic and partition, pushed ones to the daemon at --url. Restart the daemon with the settings first. An event
-    /// without an idempotency key is stored again if it is sent twice, as when this command is killed. Without --yes it
-    /// prints the plan, changes nothing and fails
+    /// their topic and partition, pushed ones to the daemon at --url. Restart the daemon with the settings first. An
+    /// event without an idempotency key is stored again if it is sent twice, as when this command is killed. Without
+    /// --yes it prints the plan, changes nothing and fails
     Replay {
         #[command(flatten)]
         which: Which,
@@ -115,6 +116,10 @@ pub(super) fn run(args: &DeadLettersArgs) -> Result<()> {
         DeadLettersCommand::Replay { which, id, unreadable, yes, daemon, config, json } => {
             let mut letters = Letters::open(config)?;
             let plan = letters.plan(which, id, *unreadable)?;
+            ensure!(
+                !plan.is_empty(),
+                "no dead letter that was not sent again is readable by the settings as they are now"
+            );
             if *yes {
                 replay::send(&mut letters, &plan, daemon, *json)
             } else {

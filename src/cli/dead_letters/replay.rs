@@ -40,10 +40,6 @@ pub(super) fn explain(letters: &Letters, plan: &[usize], json: bool) -> Result<(
             output::print(&format!("{source}: {count} dead letters would be sent again"))?;
         }
     }
-    ensure!(
-        !plan.is_empty(),
-        "no dead letter that was not sent again is readable by the settings as they are now"
-    );
     bail!("nothing was sent; --yes sends {} dead letters again", plan.len())
 }
 

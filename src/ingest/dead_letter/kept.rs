@@ -85,8 +85,8 @@ impl KeptLetters {
         Ok(found)
     }
 
-    /// Notes durably that these letters were sent again, besides those that are noted; letters that are not in the files
-    /// any more are forgotten.
+    /// Notes durably that these letters were sent again, besides those that are noted; letters that are not in the
+    /// files any more are forgotten.
     ///
     /// # Errors
     /// The note cannot be written.
