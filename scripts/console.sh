@@ -2,7 +2,6 @@
 # The console in console/: the libraries it is served with, and what its tests need.
 #
 #   scripts/console.sh vendor   writes console/vendor anew: preact, htm and uPlot, by npm, with their licenses
-#   scripts/console.sh check    whether console/vendor is what `vendor` wrote, by its checksums
 #   scripts/console.sh axe      axe-core, which judges accessibility in tests, to .cache/tools/axe, by pip; 0.6 MB, once
 #
 # The libraries are in the repository, so that a build needs neither npm nor a network. axe-core is not: it is five
@@ -56,8 +55,6 @@ vendor() {
     (cd "$VENDOR" && LC_ALL=C sha256sum -- *.js *.LICENSE >SHA256SUMS)
 }
 
-check() { (cd "$VENDOR" && sha256sum --check --quiet --strict SHA256SUMS) || die "run scripts/console.sh vendor"; }
-
 axe() {
     ! { cmp -s "$AXE_WANTED" "$AXE/installed" && [ -s "$AXE/axe_playwright_python/axe.min.js" ]; } || return 0
     printf 'console.sh: installing axe-core to %s (0.6 MB)\n' "$AXE" >&2
@@ -68,7 +65,7 @@ axe() {
 }
 
 case "${1:-}" in
-    vendor | check | axe) "$1" ;;
+    vendor | axe) "$1" ;;
     -h | --help) usage ;;
     *) usage >&2 && exit 2 ;;
 esac

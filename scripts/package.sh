@@ -48,7 +48,8 @@ put 644 deploy/evergraph.service.d/secrets.conf usr/share/doc/evergraph/secrets.
 scripts/sbom.sh "$work/sbom.json"
 put 644 "$work/sbom.json" usr/share/doc/evergraph/sbom.cdx.json
 put 644 README.md usr/share/doc/evergraph/README.md
-put 644 LICENSE usr/share/doc/evergraph/copyright
+cat NOTICE LICENSE console/vendor/preact.LICENSE console/vendor/uplot.LICENSE >"$work/copyright"
+put 644 "$work/copyright" usr/share/doc/evergraph/copyright
 put 644 deploy/alerts.yml usr/share/evergraph/alerts.yml
 for file in dashboards/*.json; do put 644 "$file" "usr/share/evergraph/$file"; done
 for file in docs/*.md docs/runbook/*.md docs/images/*.svg; do put 644 "$file" "usr/share/doc/evergraph/$file"; done

@@ -1,9 +1,7 @@
-// Requests to the daemon that served this page. Addresses are relative to the page, so a proxy may serve the daemon
-// below a path of its own.
+// Requests to the daemon that served this page.
 
 import { key } from "./key.js";
-
-const ROOT = new URL("..", document.baseURI);
+import { ROOT } from "./root.js";
 
 // What the daemon says when it refuses: its words, its word for programs, its details.
 export class ApiError extends Error {
@@ -37,6 +35,10 @@ export const get = async (path, options) => (await open(path, options)).json();
 
 export const send = async (method, path, body, options) =>
   (await open(path, { method, text: body === undefined ? "" : JSON.stringify(body), ...options })).json();
+
+// So many items, or as many as the daemon takes in one request.
+export const atMost = async (wanted, options) =>
+  Math.min(wanted, (await get("v1/info", options)).limits.batch_items_max);
 
 // A node key in a path. A number and its digits as text are one node, so all keys can be text.
 export const inPath = (node) => encodeURIComponent(String(node));

@@ -8,7 +8,7 @@ const NEAR = 14;
 
 // `draw(context, width, height)` returns the points as { x, y, words, href }.
 export function Drawing({ label, ratio, draw }) {
-  const [canvas, points] = [useRef(null), useRef([])];
+  const [canvas, points, pointer] = [useRef(null), useRef([]), useRef(null)];
   const [width, setWidth] = useState(0);
   const [scheme, setScheme] = useState(0);
   const [near, setNear] = useState(null);
@@ -29,11 +29,13 @@ export function Drawing({ label, ratio, draw }) {
     context.scale(scale, scale);
     context.clearRect(0, 0, width, height);
     points.current = draw(context, width, height);
-    setNear(null);
+    // What is drawn anew under the pointer keeps its words.
+    setNear(find());
   }, [width, scheme, draw]);
-  const find = (event) => {
+  const find = () => {
+    if (!pointer.current) return null;
     const box = canvas.current.getBoundingClientRect();
-    const [x, y] = [event.clientX - box.left, event.clientY - box.top];
+    const [x, y] = [pointer.current.x - box.left, pointer.current.y - box.top];
     let [best, least] = [null, NEAR ** 2];
     for (const point of points.current) {
       const distance = (point.x - x) ** 2 + (point.y - y) ** 2;
@@ -41,8 +43,13 @@ export function Drawing({ label, ratio, draw }) {
     }
     return best;
   };
+  const point = (event) => {
+    pointer.current = event && { x: event.clientX, y: event.clientY };
+    setNear(find());
+  };
   const follow = (event) => {
-    const found = find(event);
+    pointer.current = { x: event.clientX, y: event.clientY };
+    const found = find();
     if (found?.href) location.hash = found.href;
   };
   const tip = near && {
@@ -51,8 +58,8 @@ export function Drawing({ label, ratio, draw }) {
   };
   return html`
     <div class="drawing">
-      <canvas ref=${canvas} role="img" aria-label=${label} onPointerMove=${(event) => setNear(find(event))}
-        onPointerLeave=${() => setNear(null)} onClick=${follow}></canvas>
+      <canvas ref=${canvas} role="img" aria-label=${label} onPointerMove=${point}
+        onPointerLeave=${() => point(null)} onClick=${follow}></canvas>
       ${near && html`<div class="tip" style=${tip}>${near.words}</div>`}
     </div>
   `;

@@ -23,9 +23,19 @@ function body({ src, dst, time, type, features }) {
   return `{${[`"src": ${JSON.stringify(src)}`, `"dst": ${JSON.stringify(dst)}`, `"ts": ${time}`, ...more].join(", ")}}`;
 }
 
+// A time after the latest one. Beyond the whole numbers that are exact here, the latest one was rounded, by less than
+// the distance to the next number.
+function after(latest) {
+  if (Number.isSafeInteger(latest)) return String(latest + 1);
+  const exponent = Math.floor(Math.log2(Math.abs(latest))) - 52;
+  return String(BigInt(latest) + 2n ** BigInt(exponent));
+}
+
+// `latest` is null while the graph has no event: which unit its times will have, only their sender knows.
 function read(form, latest) {
   const of = (name) => form.elements[name].value.trim();
-  const time = of("time") || String((latest ?? Date.now()) + 1);
+  const time = of("time") || (latest === null ? "" : after(latest));
+  if (!time) throw new Error("there is no event yet whose time could be followed: give a time");
   if (!/^-?\d+$/.test(time)) throw new Error("the time must be a whole number");
   const features = of("features")
     ? of("features")
@@ -39,8 +49,6 @@ function read(form, latest) {
 
 // Pushes, then waits until responses reflect it; `step` takes what is known so far.
 async function push(event, step) {
-  const begun = performance.now();
-  const since = () => (performance.now() - begun) / 1000;
   const before = await score(event.src, event.dst).catch(() => null);
   const sent = performance.now();
   const response = await open("v1/events", {
@@ -58,7 +66,7 @@ async function push(event, step) {
   await get(`v1/nodes/${inPath(event.src)}?neighbors=0&min_position=${stored.end_position}&wait_ms=${WAIT_MS}`);
   step({ visible: (performance.now() - sent) / 1000 });
   const after = await score(event.src, event.dst, stored.end_position).catch(() => null);
-  step({ after, took: since() });
+  step({ after });
 }
 
 const Step = ({ time, children }) =>
@@ -101,7 +109,8 @@ export function Events({ live }) {
   const [pushed, setPushed] = useState([]);
   const [busy, setBusy] = useState(false);
   const [error, setError] = useState(null);
-  const latest = live.figures?.status.graph.latest_event_time ?? null;
+  if (!live.figures) return html`<${Empty}>Waiting for the first figures.<//>`;
+  const latest = live.figures.status.graph.latest_event_time ?? null;
   const submit = async (action) => {
     action.preventDefault();
     let event;
@@ -126,14 +135,15 @@ export function Events({ live }) {
         <label class="field">Source<input name="src" required ...${text} /></label>
         <label class="field">Destination<input name="dst" required ...${text} /></label>
         <label class="field">
-          Time<input name="time" inputmode="numeric" placeholder=${latest === null ? NONE : String(latest + 1)} ...${text} />
+          Time<input name="time" inputmode="numeric" required=${latest === null}
+            placeholder=${latest === null ? NONE : after(latest)} ...${text} />
         </label>
         <label class="field">Type, if any<input name="type" ...${text} /></label>
         <label class="field">Features, if any<input name="features" ...${text} /></label>
         <button disabled=${busy}>${busy ? "Waiting …" : "Push"}</button>
       </form>
       <p class="empty small">
-        Without a time it gets the one after the latest event. What is pushed is learned from, like any other event.
+        Without a time it gets one right after the latest event's. What is pushed is learned from, like any other event.
       </p>
     </section>
     <${Problem} error=${error} />

@@ -29,6 +29,46 @@ export function bytes(value) {
   return [scaled.toFixed(step === 0 || scaled >= 100 ? 0 : 1), units[step]];
 }
 
+// Digits behind the point that a number has, if they are few.
+function decimals(number, most) {
+  let [digits, scaled] = [0, number];
+  while (digits < most && Math.abs(scaled - Math.round(scaled)) > 1e-6 * scaled) {
+    [digits, scaled] = [digits + 1, scaled * 10];
+  }
+  return digits;
+}
+
+// Values of an axis whose ticks are `step` apart, with the digits that tell one from the next.
+export const tick = (value, step) => {
+  const isShort = Math.abs(value) < 10_000;
+  const unit = isShort ? 1 : 10 ** (3 * Math.floor(Math.log10(Math.abs(value)) / 3));
+  const digits = decimals(step / unit, 6);
+  const format = { minimumFractionDigits: digits, maximumFractionDigits: digits };
+  return new Intl.NumberFormat(LOCALE, isShort ? format : { notation: "compact", ...format }).format(value);
+};
+
+const SECOND_UNITS = [
+  [1e-3, 1e-6, "µs"],
+  [1, 1e-3, "ms"],
+  [120, 1, "s"],
+  [7200, 60, "min"],
+  [172_800, 3600, "h"],
+  [Infinity, 86_400, "days"],
+];
+
+export function tickSeconds(value, step) {
+  if (value === 0) return "0 s";
+  const [, unit, name] = SECOND_UNITS.find(([below]) => value < below);
+  return `${(value / unit).toFixed(decimals(step / unit, 3))} ${name}`;
+}
+
+// A moment of the wall clock, with its date where the time of day could be that of another one.
+export function moment(unixSeconds, withDate) {
+  const date = new Date(unixSeconds * 1000);
+  const time = date.toLocaleTimeString("en-GB");
+  return withDate ? `${date.toLocaleDateString("en-CA")} ${time}` : time;
+}
+
 export function seconds(value) {
   if (!isThere(value)) return [NONE, ""];
   if (value === 0) return ["0", "s"];

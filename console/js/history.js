@@ -12,7 +12,13 @@ const COLUMNS = {
   edgebank_average_precision: ({ status }) => status.learner.edgebank_average_precision,
 };
 const DECISIONS_MAX = 50;
-const RATE_POINTS = 5;
+const RATE_TICKS = 5;
+
+// A roll-back can have the position of the promotion that it undoes.
+const isSame = (one, other) =>
+  one?.position === other.position &&
+  one.verdict === other.verdict &&
+  one.candidate_version === other.candidate_version;
 
 export class History {
   constructor(sent) {
@@ -21,7 +27,7 @@ export class History {
     this.columns = {};
     for (const name of Object.keys(COLUMNS)) this.columns[name] = sent[name].slice();
     this.decisions = sent.decisions.slice();
-    // The figures that come with the curves are a moment younger than their last point: too close for a rate.
+    // The figures that come with the curves are a moment younger than their last point: too close for one more.
     this.isNew = true;
     this.ticks = 0;
   }
@@ -36,7 +42,7 @@ export class History {
   }
 
   note(last) {
-    if (!last || this.decisions.at(-1)?.position === last.position) return;
+    if (!last || isSame(this.decisions.at(-1), last)) return;
     this.decisions.push(last);
     if (this.decisions.length > DECISIONS_MAX) this.decisions.shift();
   }
@@ -52,12 +58,13 @@ export class History {
     return this.columns.at_unix_ms.map((at) => at / 1000);
   }
 
-  // What a count grew by per second, over the few points up to each: batches come in one piece, and are no bursts. A
-  // count that falls is that of a daemon which was restarted on other data.
+  // What a count grew by per second, over some seconds up to each point: batches come in one piece, and are no bursts.
+  // A count that falls is that of a daemon which was restarted on other data.
   rates(name) {
     const [at, counts] = [this.columns.at_unix_ms, this.columns[name]];
+    const points = Math.ceil(RATE_TICKS / this.stride);
     return counts.map((count, index) => {
-      const from = Math.max(0, index - RATE_POINTS);
+      const from = Math.max(0, index - points);
       const [seconds, grown] = [(at[index] - at[from]) / 1000, count - counts[from]];
       return seconds > 0 && grown >= 0 ? grown / seconds : null;
     });

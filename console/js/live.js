@@ -4,6 +4,7 @@
 import { open } from "./api.js";
 import { History } from "./history.js";
 import { key } from "./key.js";
+import { Latest } from "./latest.js";
 
 // Figures come every second. Without any for so long, what the page shows is out of date.
 const STALE_MS = 3500;
@@ -11,10 +12,21 @@ const RETRY_MS = [500, 1000, 2000, 5000];
 // No event is as long as that: what keeps growing is not our stream.
 const EVENT_CHARS_MAX = 16 << 20;
 
+// What another key can help against. All else that the daemon refuses has other reasons, which its words state.
+const KEY_PROBLEMS = ["unauthenticated", "forbidden"];
+
 const listeners = new Set();
 
-// What the pages show. `condition` is `connecting`, `live`, `stale` or `refused`, which `problem` explains.
-export const live = { condition: "connecting", figures: null, history: null, problem: null, receivedAt: 0 };
+// What the pages show. `condition` is `connecting`, `live`, `stale` or `refused`, which `problem` explains. `latest`
+// has rates as of now, `history` the curves.
+export const live = {
+  condition: "connecting",
+  figures: null,
+  history: null,
+  latest: new Latest(),
+  problem: null,
+  receivedAt: 0,
+};
 
 export function watch(listener) {
   listeners.add(listener);
@@ -29,7 +41,11 @@ function change(changes) {
 function receive(name, data) {
   if (name === "history") live.history = new History(data);
   if (name !== "status") return;
+  const shown = live.figures?.status.version;
+  // An upgrade of the daemon brings other files of this page.
+  if (shown !== undefined && shown !== data.status.version) return location.reload();
   live.history?.add(data);
+  live.latest.add(data);
   change({ condition: "live", figures: data, problem: null, receivedAt: performance.now() });
 }
 
@@ -76,18 +92,26 @@ async function follow() {
     await visible();
     current = new AbortController();
     const { signal } = current;
+    const connection = new AbortController();
+    const end = () => connection.abort();
+    signal.addEventListener("abort", end);
+    const begun = performance.now();
     try {
-      const response = await open("ui/live", { signal });
-      failures = 0;
+      const response = await open("ui/live", { signal: connection.signal });
       await read(response.body);
+      failures = 0;
     } catch (problem) {
+      if (live.receivedAt > begun) failures = 0;
       if (!signal.aborted) {
-        const refused = problem.status === 401 || problem.status === 403;
+        const refused = KEY_PROBLEMS.includes(problem.type);
         change({ condition: refused ? "refused" : live.figures ? "stale" : "connecting", problem });
         // Another key has to be given first.
         if (refused) await new Promise((resolve) => signal.addEventListener("abort", resolve));
         failures += 1;
       }
+    } finally {
+      // What is not read to its end would hold one of the few connections to a server.
+      end();
     }
     if (!signal.aborted) await pause(RETRY_MS[Math.min(failures, RETRY_MS.length) - 1] ?? RETRY_MS[0], signal);
   }

@@ -3,13 +3,13 @@
 import { Events } from "./events.js";
 import { count, joined, percent, seconds } from "./format.js";
 import { html, render, useEffect, useRef, useState } from "./html.js";
-import { key } from "./key.js";
+import { isKey, key } from "./key.js";
 import { live, start, watch } from "./live.js";
 import { MapPage } from "./map.js";
 import { Node } from "./node.js";
 import { Operations } from "./operations.js";
 import { Overview } from "./overview.js";
-import { Notice, Problem } from "./parts.js";
+import { Notice, Problem, sentence } from "./parts.js";
 
 const PAGES = [
   ["", "Overview", Overview],
@@ -56,13 +56,15 @@ function useLive() {
   return live;
 }
 
-// The state of the daemon in a word, with the color of its dot and why.
+// The state of the daemon in a word, with the color of its dot, why, and for how long.
 function state({ condition, figures, problem, receivedAt }) {
   if (condition === "refused") return ["bad", "Key needed", ""];
-  if (condition === "connecting") return ["", "Connecting …", problem?.message ?? ""];
+  if (condition === "connecting") {
+    return problem ? ["bad", "Not connected", sentence(problem.message)] : ["", "Connecting …", ""];
+  }
   if (condition === "stale") {
     const age = joined(seconds((performance.now() - receivedAt) / 1000));
-    return ["bad", `Stale: no figures for ${age}`, problem?.message ?? "the daemon sends nothing"];
+    return ["bad", "Stale", sentence(problem?.message ?? "the daemon sends nothing"), `no figures for ${age}`];
   }
   const daemon = figures.health.checks.daemon;
   if (figures.restoring) return ["warn", "Restoring", restored(figures.restoring)];
@@ -77,15 +79,23 @@ function restored({ position, end_position: end }) {
   return `The daemon reads its log: ${count(position)} of ${count(end)} events, ${share}.`;
 }
 
-const Pulse = ({ shown: [kind, word] }) => html`
-  <div class="pulse" id="pulse" role="status"><span class="dot ${kind}" aria-hidden="true"></span>${word}</div>
+// What changes every second is not announced.
+const Pulse = ({ shown: [kind, word, , since] }) => html`
+  <div class="pulse" id="pulse">
+    <span class="dot ${kind}" aria-hidden="true"></span><span role="status">${word}</span>
+    ${since && html`<span>${since}</span>`}
+  </div>
 `;
 
 function KeyForm({ problem }) {
   const input = useRef(null);
+  const [error, setError] = useState(null);
   const submit = (event) => {
     event.preventDefault();
-    key.set(input.current.value.trim());
+    const text = input.current.value.trim();
+    if (!isKey(text)) return setError(new Error("a key consists of printable ASCII characters without spaces"));
+    setError(null);
+    key.set(text);
   };
   return html`
     <section class="panel" aria-label="Key">
@@ -95,10 +105,11 @@ function KeyForm({ problem }) {
         <button>Open</button>
       </form>
       <p class="empty">
-        One of the daemon's <code>api.keys_file</code>. With the role <code>read</code> it shows everything; with the role
-        ${" "}<code>admin</code> it also pushes events and operates. It stays in this tab until the tab is closed.
+        A key from the daemon's <code>api.keys_file</code>. With the role <code>read</code> it shows everything; with
+        ${" "}the role <code>admin</code> it also pushes events and operates. It stays in this tab until the tab is
+        ${" "}closed.
       </p>
-      ${key.get() && html`<${Problem} error=${problem} />`}
+      <${Problem} error=${error ?? (key.get() ? problem : null)} />
     </section>
   `;
 }

@@ -1,6 +1,6 @@
 // The embeddings of many nodes in two dimensions, as the daemon projects them: what lies close together is alike.
 
-import { get, pageOf } from "./api.js";
+import { atMost, get, pageOf } from "./api.js";
 import { color, series } from "./colors.js";
 import { circle, Drawing } from "./drawing.js";
 import { count, percent } from "./format.js";
@@ -28,12 +28,12 @@ function groups(nodes, of) {
 
 // A group of its own for each power of ten.
 const degrees = (node) =>
-  node.degree < 10 ? "1–9 edges" : node.degree < 100 ? "10–99" : node.degree < 1000 ? "100–999" : "1000 and more";
+  node.degree < 10 ? "0–9 edges" : node.degree < 100 ? "10–99" : node.degree < 1000 ? "100–999" : "1000 and more";
 
 // How nodes are colored: the color of each, and what the colors mean.
 const COLORINGS = {
   degree: (nodes) => {
-    const names = ["1–9 edges", "10–99", "100–999", "1000 and more"];
+    const names = ["0–9 edges", "10–99", "100–999", "1000 and more"];
     const shade = [35, 55, 78, 100].map(
       (share) => `color-mix(in oklab, ${color("series-1")} ${share}%, ${color("panel")})`,
     );
@@ -121,7 +121,8 @@ export function MapPage() {
   const [size, setSize] = useState(1000);
   const [coloring, setColoring] = useState("role");
   const [turn, setTurn] = useState(0);
-  const { data, error, loading } = useLoaded((signal) => get(`v1/map?limit=${size}`, { signal }), [size, turn]);
+  const load = async (signal) => get(`v1/map?limit=${await atMost(size, { signal })}`, { signal });
+  const { data, error, loading } = useLoaded(load, [size, turn]);
   return html`
     <div class="title"><h1>Map</h1><span class="quiet small">principal components of embeddings as of now</span></div>
     <section class="panel" aria-label="What is shown">

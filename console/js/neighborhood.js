@@ -64,7 +64,7 @@ function rings(context, x, y, radius, scale, unit) {
   }
 }
 
-// One line for each neighbor, to its oldest event.
+// A line to each dot: those of one neighbor lie over one another, and the longest leads to its oldest event.
 function lines(context, x, y, points) {
   context.strokeStyle = color("line");
   context.lineWidth = 1;

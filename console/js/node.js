@@ -1,6 +1,6 @@
 // One node: its edges in time, how old its embedding is, its likeliest destinations and the nodes most like it.
 
-import { get, inPath, pageOf, send } from "./api.js";
+import { atMost, get, inPath, pageOf, send } from "./api.js";
 import { color } from "./colors.js";
 import { Drawing } from "./drawing.js";
 import { count, eventTime, fixed, joined, NONE, seconds, span } from "./format.js";
@@ -13,11 +13,15 @@ const EDGES_MAX = 200;
 const LISTED_MAX = 12;
 const RESULTS = 10;
 const REFRESH_MS = 5000;
+// A ranking looks at every row of the live index.
+const RANKINGS_REFRESH_MS = 60_000;
+const SAMPLED = 50;
 const SUGGESTED = 12;
 
-// The figures of the map are at hand for any nodes: those with the most edges are where one can begin.
+// Those with the most edges in a small sample of all nodes: where one can begin.
 function Suggestions() {
-  const { data } = useLoaded((signal) => get("v1/map?limit=200", { signal }), []);
+  const load = async (signal) => get(`v1/map?limit=${await atMost(SAMPLED, { signal })}`, { signal });
+  const { data } = useLoaded(load, []);
   const nodes = (data?.nodes ?? [])
     .slice()
     .sort((one, other) => other.degree - one.degree)
@@ -84,7 +88,7 @@ function Neighborhood({ name, edges, unit, now }) {
       eventTime(edge.time, unit),
       span(Math.max(0, now - edge.time), unit),
     ]);
-  if (!edges.length) return html`<${Panel} title="Neighbors in time"><${Empty}>It has no edges that are kept.<//><//>`;
+  if (!edges.length) return html`<${Panel} title="Neighbors in time"><${Empty}>No edges of it are kept.<//><//>`;
   const neighbors = new Set(edges.map((edge) => edge.node)).size;
   return html`
     <div class="columns">
@@ -124,22 +128,42 @@ function Ranked({ title, aside, loaded, rows, column, empty }) {
 
 const row = (node, score, cold) => [html`${nodeLink(node)} ${cold && html`<${Pill}>cold<//>`}`, fixed(score, 4)];
 
-function Rankings({ node }) {
-  const top = useLoaded((signal) => send("POST", "v1/links/top", { src: [node], limit: RESULTS }, { signal }), [node]);
-  const like = useLoaded(
-    (signal) => send("POST", "v1/nodes/similar", { nodes: [node], limit: RESULTS }, { signal }),
-    [node],
-  );
-  const links = top.data?.results[0]?.top ?? [];
-  const nodes = like.data?.results[0]?.similar ?? [];
-  const by = top.data?.source === "baseline" ? "by EdgeBank" : "by the model";
+const ask = (path, body) => async (signal) =>
+  send("POST", path, { ...body, limit: await atMost(RESULTS, { signal }) }, { signal });
+
+function Destinations({ node, turn }) {
+  const loaded = useLoaded(ask("v1/links/top", { src: [node] }), [node, turn]);
+  const links = loaded.data?.results[0]?.top ?? [];
+  const by = loaded.data?.source === "baseline" ? "by EdgeBank" : "by the model";
+  return html`
+    <${Ranked} title="Likeliest destinations" aside=${by} loaded=${loaded} column="Score"
+      rows=${links.map(({ dst, score, cold }) => row(dst, score, cold))} empty="No candidate was found." />
+  `;
+}
+
+function Similar({ node, turn }) {
+  const loaded = useLoaded(ask("v1/nodes/similar", { nodes: [node] }), [node, turn]);
+  const nodes = loaded.data?.results[0]?.similar ?? [];
+  return html`
+    <${Ranked} title="Most similar nodes" aside="by cosine" loaded=${loaded} column="Cosine"
+      rows=${nodes.map(({ node: other, score, cold }) => row(other, score, cold))}
+      empty="No other node has an embedding yet." />
+  `;
+}
+
+// Scores of a node that events only lead to would be about what never happens.
+const NO_SOURCE = html`
+  <${Panel} title="Likeliest destinations">
+    <${Empty}>None of its newest edges leads from it, so no destinations are ranked.<//>
+  <//>
+`;
+
+function Rankings({ node, isSource }) {
+  const turn = useTurns(RANKINGS_REFRESH_MS);
   return html`
     <div class="columns">
-      <${Ranked} title="Likeliest destinations" aside=${by} loaded=${top} column="Score"
-        rows=${links.map(({ dst, score, cold }) => row(dst, score, cold))} empty="No candidate was found." />
-      <${Ranked} title="Most similar nodes" aside="by cosine" loaded=${like} column="Cosine"
-        rows=${nodes.map(({ node: other, score, cold }) => row(other, score, cold))}
-        empty="No other node has an embedding yet." />
+      ${isSource ? html`<${Destinations} node=${node} turn=${turn} />` : NO_SOURCE}
+      <${Similar} node=${node} turn=${turn} />
     </div>
   `;
 }
@@ -150,14 +174,14 @@ function Found({ node, live }) {
     const path = `v1/nodes/${inPath(node)}`;
     const [facts, page] = await Promise.all([
       get(`${path}?neighbors=0`, { signal }),
-      get(`${path}/neighbors?limit=${EDGES_MAX}`, { signal }),
+      get(`${path}/neighbors?limit=${await atMost(EDGES_MAX, { signal })}`, { signal }),
     ]);
     return { facts, edges: page.neighbors };
   };
   const { data, error } = useLoaded(load, [node, turn]);
   const { data: info } = useLoaded((signal) => get("v1/info", { signal }), []);
   if (error?.status === 404)
-    return html`<${Panel} label="Result"><${Empty}>The graph knows no node <span class="key">${node}</span>.<//><//>`;
+    return html`<${Panel} label="Result"><${Empty}>There is no node <span class="key">${node}</span>.<//><//>`;
   if (error) return html`<${Problem} error=${error} />`;
   if (!data || !info) return html`<${Empty}>Loading …<//>`;
   const newest = data.edges[0]?.time ?? 0;
@@ -165,7 +189,7 @@ function Found({ node, live }) {
   return html`
     <${Facts} node=${data.facts} unit=${info.time_unit} />
     <${Neighborhood} name=${node} edges=${data.edges} unit=${info.time_unit} now=${now} />
-    <${Rankings} node=${node} />
+    <${Rankings} node=${node} isSource=${data.edges.some(({ direction }) => direction === "out")} />
   `;
 }
 

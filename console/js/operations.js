@@ -1,6 +1,6 @@
 // What an operator does: each with what will happen, in the figures of now, and a question before it does.
 
-import { send } from "./api.js";
+import { get, send } from "./api.js";
 import { count, quality } from "./format.js";
 import { html, useEffect, useRef, useState } from "./html.js";
 import { key } from "./key.js";
@@ -9,14 +9,15 @@ import { SourceState } from "./overview.js";
 
 const DONE_MAX = 10;
 
-// Every operation is { title, what, button, path, method, body, done, impossible }.
+// Every operation is { id, title, what, button, question, request, done, impossible, check }. `check` looks, once it is
+// confirmed, whether it still does what was asked about, and throws if not.
 const sourceOperation = (source) => {
   const paused = source.paused_by !== null;
   return {
     id: `source-${source.name}`,
     title: html`<span class="key">${source.name}</span> <${SourceState} source=${source} />`,
     what: paused
-      ? "It goes on from where it stopped. Nothing was lost meanwhile; what has piled up is read now."
+      ? "It goes on from where it stopped. Nothing was lost meanwhile; the backlog is read now."
       : `It submits no events until it is resumed, across restarts too. Its producers can go on: Kafka keeps what they
         send, and pushes over HTTP are refused.`,
     button: paused ? "Resume" : "Pause",
@@ -82,6 +83,15 @@ const rollBack = ({ learner }) => {
     button: "Roll back",
     question: `Serve version ${previous} again?`,
     request: ["POST", "v1/admin/model/rollback"],
+    // The request names no version, and after another promotion another one is the previous.
+    check: async () => {
+      const { learner: now } = await get("v1/status");
+      const found = now.gate?.previous_version ?? null;
+      if (found === previous && now.model_version === learner.model_version) return;
+      throw new Error(
+        `nothing was done: version ${now.model_version} is served by now, and the previous one is ${found ?? "gone"}`,
+      );
+    },
     done: (result) => `version ${result.model_version} is served again`,
     impossible: previous === null ? "No version was published before the one that is served." : null,
   };
@@ -122,7 +132,7 @@ const Outcome = ({ at, done, error }) =>
 const NO_KEYS = html`
   <${Notice} kind="calm">
     Operations need a key with the role <code>admin</code>. A daemon without keys takes them from programs on its own
-    machine only, and from no page in a browser, so that none of another server can send them. So set
+    machine only, not from browsers, so that no foreign page can send them. So set
     ${" "}<code>api.keys_file</code>, or use <code>evergraph</code> on the command line.
   <//>
 `;
@@ -138,8 +148,11 @@ export function Operations({ live }) {
       setBusy(true);
       const at = new Date().toLocaleTimeString("en-GB");
       const note = (outcome) => setOutcomes((all) => [{ at, ...outcome }, ...all].slice(0, DONE_MAX));
-      const [method, path, body] = asked.request;
-      await send(method, path, body).then(
+      const act = async () => {
+        await asked.check?.();
+        return send(...asked.request);
+      };
+      await act().then(
         (result) => note({ done: asked.done(result) }),
         (error) => note({ error }),
       );
@@ -157,7 +170,7 @@ export function Operations({ live }) {
   return html`
     <div class="title">
       <h1>Operations</h1>
-      <span class="quiet small">each is asked for once more, and recorded in the audit log</span>
+      <span class="quiet small">each asks for confirmation, and is recorded in the audit log</span>
     </div>
     ${!key.get() && NO_KEYS}
     <div role="status" id="outcome">

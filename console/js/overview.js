@@ -1,7 +1,20 @@
 // How the daemon is doing, on one page: what comes in, how far behind and how fresh responses are, how good the model
 // is beside the baseline, what the gate decided, where memory goes, and where events come from.
 
-import { bytes, count, fixed, joined, NONE, percent, quality, seconds, short, signed } from "./format.js";
+import {
+  bytes,
+  count,
+  fixed,
+  joined,
+  NONE,
+  percent,
+  quality,
+  seconds,
+  short,
+  signed,
+  tick,
+  tickSeconds,
+} from "./format.js";
 import { html } from "./html.js";
 import { Empty, Figure, Panel, Pill, Table } from "./parts.js";
 import { Plot } from "./plot.js";
@@ -12,7 +25,7 @@ const SOURCES = {
   baseline: "EdgeBank, until a promotion",
 };
 
-function Figures({ status, history }) {
+function Figures({ status, latest }) {
   const { learner, graph, log } = status;
   const [memory, memoryUnit] = bytes(status.resident_bytes);
   const [p50, p50Unit] = seconds(learner.end_to_end_freshness_p50_seconds);
@@ -20,7 +33,7 @@ function Figures({ status, history }) {
     learner.average_precision === null ? null : learner.average_precision - learner.edgebank_average_precision;
   return html`
     <dl class="figures">
-      <${Figure} id="events-rate" name="Events stored" value=${short(history?.rates("stored_events").at(-1))} unit="/s"
+      <${Figure} id="events-rate" name="Events stored" value=${short(latest.rate("stored"))} unit="/s"
         note="${count(log.durable_position)} in the log" />
       <${Figure} id="lag" name="Learner lag" value=${short(learner.lag_events)} unit="events"
         note=${learner.catch_up ? caughtUp(learner.catch_up) : `${count(learner.applied_position)} learned`} />
@@ -43,33 +56,36 @@ function caughtUp({ remaining_events: events, remaining_seconds: left }) {
   return `catching up: ${short(events)} left${left === null ? "" : `, ${joined(seconds(left))}`}`;
 }
 
-function Curves({ history }) {
+function Curves({ status: { learner }, history, latest }) {
   if (!history || history.seconds.length < 2) {
-    return html`<${Panel} title="Over time"><${Empty}>Curves begin with the second figure, in a moment.<//><//>`;
+    return html`<${Panel} title="Over time"><${Empty}>Curves appear after two measurements.<//><//>`;
   }
   const { columns, seconds: at } = history;
   const time = (value) => joined(seconds(value));
+  const [stored, learned] = [latest.rate("stored"), latest.rate("learned")];
+  const { average_precision: ap, edgebank_average_precision: edgebank } = learner;
+  const { end_to_end_freshness_p50_seconds: p50, end_to_end_freshness_p99_seconds: p99 } = learner;
   return html`
     <${Panel} title="Average precision" aside="over the latest batches, before the model trains on them">
-      <${Plot} label="Average precision over time" seconds=${at} format=${(value) => fixed(value, 2)} shown=${quality}
+      <${Plot} label="Average precision over time" seconds=${at} format=${tick} shown=${quality}
         lines=${[
-          { name: "model", color: "series-1", values: columns.average_precision },
-          { name: "EdgeBank", color: "series-2", values: columns.edgebank_average_precision },
+          { name: "model", color: "series-1", values: columns.average_precision, now: ap },
+          { name: "EdgeBank", color: "series-2", values: columns.edgebank_average_precision, now: edgebank },
         ]} />
     <//>
     <div class="columns">
       <${Panel} title="Throughput" aside="events per second">
-        <${Plot} label="Events per second over time" seconds=${at} format=${short}
+        <${Plot} label="Events per second over time" seconds=${at} format=${tick} shown=${short}
           lines=${[
-            { name: "stored", color: "series-3", values: history.rates("stored_events") },
-            { name: "learned", color: "series-1", values: history.rates("learned_events") },
+            { name: "stored", color: "series-3", values: history.rates("stored_events"), now: stored },
+            { name: "learned", color: "series-1", values: history.rates("learned_events"), now: learned },
           ]} />
       <//>
-      <${Panel} title="Freshness" aside="from an event's arrival until responses reflect it">
-        <${Plot} label="End-to-end freshness over time" seconds=${at} format=${time}
+      <${Panel} title="Freshness" aside="from arrival until responses reflect it, over the latest 1,000 events">
+        <${Plot} label="End-to-end freshness over time" seconds=${at} format=${tickSeconds} shown=${time}
           lines=${[
-            { name: "p50", color: "series-1", values: columns.freshness_p50_seconds },
-            { name: "p99", color: "series-4", values: columns.freshness_p99_seconds },
+            { name: "p50", color: "series-1", values: columns.freshness_p50_seconds, now: p50 },
+            { name: "p99", color: "series-4", values: columns.freshness_p99_seconds, now: p99 },
           ]} />
       <//>
     </div>
@@ -92,13 +108,13 @@ function Gate({ gate, decisions }) {
     ["Verdict"],
     ["Position", true],
     ["Candidate", true],
-    ["its AP", true],
-    ["Published", true],
-    ["its AP", true],
+    ["AP of candidate", true],
+    ["Published version", true],
+    ["AP of published", true],
     ["Anchor's AP", true],
     ["EdgeBank's AP", true],
     ["Log loss", true],
-    ["Published's", true],
+    ["Log loss of published", true],
   ];
   const rows = decisions
     .slice(-8)
@@ -134,7 +150,7 @@ const Bar = ({ share }) =>
 // Memory by what is in it and by tier. Stores with a budget spill the rest to disk.
 function Memory({ status }) {
   const { graph, learner, memory } = status;
-  const { graph_copy: onDevice = 0, ...learned } = learner.bytes;
+  const { graph_copy: copy = 0, ...learned } = learner.bytes;
   const { features = 0, dictionary = 0, ...edges } = graph.bytes;
   const parts = [
     ["Graph", memory.graph?.memory_bytes ?? sum(edges), memory.graph],
@@ -142,7 +158,7 @@ function Memory({ status }) {
     ["Names", dictionary],
     ["Learner", sum(learned)],
     ["Published node states", learner.node_state_bytes],
-    ...(onDevice > 0 ? [["Graph on the GPU", onDevice]] : []),
+    ...(copy > 0 ? [["Graph's copy for the GPU", copy]] : []),
   ];
   const rows = parts.map(([name, held, tier]) => [
     name,
@@ -203,13 +219,13 @@ function Sources({ ingest }) {
 }
 
 export function Overview({ live }) {
-  const { figures, history } = live;
+  const { figures, history, latest } = live;
   if (!figures) return html`<${Empty}>Waiting for the first figures.<//>`;
   const { status } = figures;
   return html`
     <div class="title"><h1>Overview</h1><span class="quiet small" id="device">${status.device}</span></div>
-    <${Figures} status=${status} history=${history} />
-    <${Curves} history=${history} />
+    <${Figures} status=${status} latest=${latest} />
+    <${Curves} status=${status} history=${history} latest=${latest} />
     <${Gate} gate=${status.learner.gate} decisions=${history?.decisions ?? []} />
     <div class="columns">
       <${Memory} status=${status} />

@@ -2,10 +2,14 @@
 
 import uPlot from "../vendor/uplot.js";
 import { color, watchScheme } from "./colors.js";
+import { moment } from "./format.js";
 import { html, useEffect, useRef, useState } from "./html.js";
 import { Legend } from "./parts.js";
 
 const HEIGHT = 180;
+
+// Whether times of day come more than once.
+const isLong = (first, last) => last - first > 86_400;
 
 function options(width, lines, format) {
   const axis = {
@@ -14,7 +18,10 @@ function options(width, lines, format) {
     ticks: { show: false },
     font: "12px system-ui, sans-serif",
   };
-  const time = uPlot.fmtDate("{HH}:{mm}:{ss}");
+  const [time, day] = [uPlot.fmtDate("{HH}:{mm}:{ss}"), uPlot.fmtDate("{MM}-{DD} {HH}:{mm}")];
+  const times = ({ scales: { x } }, at) =>
+    at.map((second) => (isLong(x.min, x.max) ? day : time)(new Date(second * 1000)));
+  const ticks = (_, values, axisAt, space, step) => values.map((value) => format(value, step));
   return {
     width,
     height: HEIGHT,
@@ -23,8 +30,8 @@ function options(width, lines, format) {
     cursor: { drag: { x: false, y: false }, points: { size: 6 }, y: false },
     scales: { x: { time: true }, y: { range: (_, low, high) => room(low, high) } },
     axes: [
-      { ...axis, size: 28, space: 70, values: (_, at) => at.map((second) => time(new Date(second * 1000))) },
-      { ...axis, size: 62, space: 36, values: (_, values) => values.map(format) },
+      { ...axis, size: 28, space: 90, values: times },
+      { ...axis, size: 62, space: 36, values: ticks },
     ],
     series: [
       {},
@@ -40,8 +47,9 @@ function room(low, high) {
   return [low >= 0 ? Math.max(0, low - margin) : low - margin, high + margin];
 }
 
-// `lines` are { name, color, values }; `format` writes a value of the axis; `shown` the latest ones, in words.
-export function Plot({ label, seconds, lines, format, shown = format }) {
+// `lines` are { name, color, values, now }, where `now` is the current value. `format` writes a value of the axis,
+// given the step to the next one; `shown` a value in words.
+export function Plot({ label, seconds, lines, format, shown }) {
   const [place, chart] = [useRef(null), useRef(null)];
   const [scheme, setScheme] = useState(0);
   const [at, setAt] = useState(null);
@@ -58,17 +66,16 @@ export function Plot({ label, seconds, lines, format, shown = format }) {
     return () => (resized.disconnect(), chart.current.destroy());
   }, [scheme]);
   useEffect(() => chart.current.setData([seconds, ...lines.map((line) => line.values)]));
-  const value = (line) => shown((at === null ? line.values.at(-1) : line.values[at]) ?? null);
-  const summary = lines.map((line) => `${line.name} ${shown(line.values.at(-1) ?? null)}`).join(", ");
-  const moment =
-    at === null || seconds[at] === undefined ? "" : new Date(seconds[at] * 1000).toLocaleTimeString("en-GB");
+  const value = (line) => shown((at === null ? line.now : line.values[at]) ?? null);
+  const summary = lines.map((line) => `${line.name} ${shown(line.now ?? null)}`).join(", ");
+  const pointed = seconds[at] === undefined ? "" : moment(seconds[at], isLong(seconds[0], seconds.at(-1)));
   return html`
     <figure>
       <div class="plot" ref=${place} role="img" aria-label="${label}: ${summary}"></div>
       <${Legend}
         items=${[
           ...lines.map((line) => [html`${line.name} <span class="number">${value(line)}</span>`, color(line.color)]),
-          ...(moment ? [[moment, "transparent"]] : []),
+          ...(pointed ? [[pointed, "transparent"]] : []),
         ]}
       />
     </figure>

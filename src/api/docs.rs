@@ -3,6 +3,8 @@
 mod complete;
 mod examples;
 
+use axum::http::header::{CONTENT_SECURITY_POLICY, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS};
+use axum::http::{HeaderMap, HeaderValue};
 use serde_json::Value;
 use utoipa::openapi::path::Operation;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
@@ -61,6 +63,10 @@ use super::{ApiLimits, admin, index, map, neighbors, operate, ops, push, query, 
     )
 )]
 struct Document;
+
+/// What the page may load and contact: its own origin. Swagger UI sets styles from code and draws images in addresses.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; \
+    connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 /// Routes that need a key where the daemon has keys.
 pub(super) const GUARDED: [&str; 20] = [
@@ -153,4 +159,13 @@ pub(super) fn swagger_ui(document: Value) -> SwaggerUi {
     // "none": do not send the document to the validator in the internet.
     let config = Config::from("/openapi.json").validator_url("none").display_request_duration(true);
     SwaggerUi::new("/docs").external_url_unchecked("/openapi.json", document).config(config)
+}
+
+/// Adds what keeps the page from other origins: it shares its own with the console, which keeps a key there.
+pub(super) fn protect(headers: &mut HeaderMap) {
+    for (name, value) in
+        [(CONTENT_SECURITY_POLICY, POLICY), (X_CONTENT_TYPE_OPTIONS, "nosniff"), (X_FRAME_OPTIONS, "DENY")]
+    {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
 }

@@ -224,6 +224,15 @@ pub enum ApiError {
     /// Too many concurrent requests.
     #[error("too many concurrent requests; retry in a moment")]
     Overloaded,
+    /// As many pages of the console are open as may be.
+    #[error(
+        "all {places} places for open pages of the console are taken (api.console_pages_max); close another page, or \
+         retry in a moment"
+    )]
+    NoPlaceForPage {
+        /// How many there are.
+        places: usize,
+    },
     /// The ingest queue is full.
     #[error("the ingest queue is full; send the events again in a moment")]
     QueueFull,
@@ -294,6 +303,9 @@ impl ApiError {
             Self::NotDone(_) => (StatusCode::SERVICE_UNAVAILABLE, ErrorType::NotDone, Some(5)),
             Self::SourcePaused => (StatusCode::SERVICE_UNAVAILABLE, ErrorType::SourcePaused, Some(30)),
             Self::Overloaded => (StatusCode::SERVICE_UNAVAILABLE, ErrorType::Overloaded, Some(1)),
+            Self::NoPlaceForPage { .. } => {
+                (StatusCode::SERVICE_UNAVAILABLE, ErrorType::NoPlaceForPage, Some(5))
+            }
             Self::QueueFull => (StatusCode::TOO_MANY_REQUESTS, ErrorType::QueueFull, Some(1)),
             Self::NoModel(_) => (StatusCode::SERVICE_UNAVAILABLE, ErrorType::NoModel, Some(5)),
             Self::IndexDisabled(_) => (StatusCode::NOT_FOUND, ErrorType::IndexDisabled, None),

@@ -57,7 +57,7 @@ pub struct MapNode {
 pub struct MapResponse {
     /// The event time that embeddings are for.
     pub at: i64,
-    /// Nodes with an embedding; the distance of two is about that of their embeddings.
+    /// Nodes with an embedding. Their distances are about those of embeddings, as far as `explained` says.
     pub nodes: Vec<MapNode>,
     /// Nodes that were ever named.
     pub nodes_total: usize,

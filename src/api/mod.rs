@@ -60,7 +60,8 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
-use axum::middleware::from_fn_with_state;
+use axum::middleware::{from_fn_with_state, map_response};
+use axum::response::Response;
 use axum::routing::{get, post, put};
 use tokio::sync::{Semaphore, watch};
 use tower_http::catch_panic::CatchPanicLayer;
@@ -317,7 +318,7 @@ impl Routes {
             .route_layer(data_route(Role::Write, Room::Pushes));
         let about = Router::new()
             .route("/v1/status", get(ops::status))
-            .route("/ui/live", get(console::live))
+            .merge(console::stream(app.state.limits.console_pages))
             .route_layer(admitted(Room::Operations))
             .route("/v1/info", get(ops::info))
             .route_layer(may(Role::Read));
@@ -377,7 +378,12 @@ fn admin_routes() -> Router<App> {
 /// The pages about the interface. They count like other large responses; status and metrics do not, so that clients who
 /// read slowly do not keep them away.
 fn with_docs(app: &App, document: serde_json::Value) -> Router<App> {
-    Router::from(docs::swagger_ui(document)).layer(from_fn_with_state(Arc::clone(app), sending::hold))
+    let protected = map_response(async |mut response: Response| {
+        docs::protect(response.headers_mut());
+        response
+    });
+    let pages = Router::from(docs::swagger_ui(document)).layer(protected);
+    pages.layer(from_fn_with_state(Arc::clone(app), sending::hold))
 }
 
 /// Adds the layers that all routes share.

@@ -229,7 +229,9 @@ impl Server {
             }
         };
         runtime.spawn(secrets.watch(parts.health.clone(), parts.metrics.clone()));
-        runtime.spawn(Arc::clone(&console).produce(CONSOLE_PERIOD));
+        if limits.console_pages > 0 {
+            runtime.spawn(Arc::clone(&console).produce(CONSOLE_PERIOD));
+        }
         Ok(Self { runtime, operations: separate, address: endpoints[0].address, endpoints, console })
     }
 

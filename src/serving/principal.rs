@@ -1,14 +1,22 @@
 //! Principal components: rows of many values drawn in the plane, so that as much of their variance as possible is kept.
 //!
-//! The two axes are the leading eigenvectors of the covariance, by orthogonal iteration. Sums are in double precision
-//! and in the order of the rows, and each axis points to where its largest entry is positive, so the same rows always
-//! have the same places.
+//! The two axes are the leading eigenvectors of the covariance, by orthogonal iteration from fixed vectors. Sums are in
+//! double precision and in the order of the rows, and each axis points to where its largest entry is positive, so the
+//! same rows always have the same places.
+
+use crate::device::rng::unit_f32;
 
 /// Rounds of the iteration. Axes that are still mixed by then hold nearly the same variance, and either will do.
 const ROUNDS: usize = 200;
 
 /// The change of an axis in a round below which it stands.
 const STILL: f64 = 1e-12;
+
+/// What is left of a vector without its part along an axis, as a share of the vector, where that is rounding alone.
+const NOTHING: f64 = 1e-12;
+
+/// Numbers the random vectors that the iteration begins with.
+const START: u64 = 0x706c_616e_6531;
 
 /// Rows in the plane.
 #[derive(Clone, Debug, PartialEq)]
@@ -66,12 +74,25 @@ impl Covariance {
             for ((value, mean), centered) in row.iter().zip(mean).zip(&mut centered) {
                 *centered = f64::from(*value) - mean;
             }
-            for (sums, &one) in values.chunks_exact_mut(width.max(1)).zip(&centered) {
-                sums.iter_mut().zip(&centered).for_each(|(sum, other)| *sum += one * other);
+            // From the diagonal on: the rest is the same.
+            for (at, (sums, &one)) in values.chunks_exact_mut(width.max(1)).zip(&centered).enumerate() {
+                sums.iter_mut().zip(&centered).skip(at).for_each(|(sum, other)| *sum += one * other);
             }
         }
         values.iter_mut().for_each(|sum| *sum /= rows.len().max(1) as f64);
-        Self { width, values }
+        let mut covariance = Self { width, values };
+        covariance.mirror();
+        covariance
+    }
+
+    /// Copies what is above the diagonal below it.
+    fn mirror(&mut self) {
+        for (row, column) in (0..self.width).flat_map(|row| (0..row).map(move |column| (row, column))) {
+            let above = self.row(column).get(row).copied().unwrap_or_default();
+            if let Some(below) = self.values.get_mut(row * self.width + column) {
+                *below = above;
+            }
+        }
     }
 
     fn row(&self, number: usize) -> &[f64] {
@@ -82,10 +103,9 @@ impl Covariance {
         (0..self.width).map(|row| dot(self.row(row), vector)).collect()
     }
 
-    /// The two leading axes and the variance along each.
+    /// The two leading axes and the variance along each, the larger one first.
     fn axes(&self) -> [(Vec<f64>, f64); 2] {
-        let mut first = self.start(0);
-        let mut second = self.start(1);
+        let [mut first, mut second] = [0, 1].map(|number| self.start(number));
         for _ in 0..ROUNDS {
             let (mut one, mut other) = (self.times(&first), self.times(&second));
             normalize(&mut one);
@@ -97,24 +117,18 @@ impl Covariance {
                 break;
             }
         }
-        [first, second].map(|mut axis| {
+        let [first, second] = [first, second].map(|mut axis| {
             let held = dot(&self.times(&axis), &axis);
             orient(&mut axis);
             (axis, held)
-        })
+        });
+        if second.1 > first.1 { [second, first] } else { [first, second] }
     }
 
-    /// A vector that is orthogonal to no axis but by chance: the row of the matrix with the largest diagonal entry, and
-    /// for the second axis that of the next one.
-    fn start(&self, number: usize) -> Vec<f64> {
-        let mut order: Vec<usize> = (0..self.width).collect();
-        let entry = |i: &usize| self.row(*i).get(*i).copied().unwrap_or_default();
-        order.sort_by(|one, other| entry(other).total_cmp(&entry(one)).then(one.cmp(other)));
-        let mut start = vec![0.0; self.width];
-        if let Some(value) = order.get(number).and_then(|&i| start.get_mut(i)) {
-            *value = 1.0;
-        }
-        start
+    /// A random vector: it has a part along every axis, whereas a unit vector has none along those of other blocks of
+    /// the matrix, which the iteration could then never find.
+    fn start(&self, number: u64) -> Vec<f64> {
+        (0..self.width).map(|at| f64::from(unit_f32([START, number, at as u64, 0])) - 0.5).collect()
     }
 }
 
@@ -134,9 +148,17 @@ fn normalize(vector: &mut [f64]) {
         .for_each(|value| *value = if length > f64::MIN_POSITIVE { *value / length } else { 0.0 });
 }
 
+/// Takes away the part along `axis`. Where nothing else was there, what remains is zero.
 fn subtract(vector: &mut [f64], axis: &[f64]) {
-    let along = dot(vector, axis);
-    vector.iter_mut().zip(axis).for_each(|(value, axis)| *value -= along * axis);
+    let whole = dot(vector, vector);
+    // The second time takes what rounding left of it.
+    for _ in 0..2 {
+        let along = dot(vector, axis);
+        vector.iter_mut().zip(axis).for_each(|(value, axis)| *value -= along * axis);
+    }
+    if dot(vector, vector) <= NOTHING.powi(2) * whole {
+        vector.fill(0.0);
+    }
 }
 
 fn orient(axis: &mut [f64]) {
@@ -149,7 +171,6 @@ fn orient(axis: &mut [f64]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::rng::unit_f32;
 
     const WIDTH: usize = 6;
 
@@ -187,6 +208,34 @@ mod tests {
             let cosine = dot(&along, &found) / (dot(&along, &along) * dot(&found, &found)).sqrt();
             assert!(cosine.abs() > 0.99, "axis {number}: {cosine}");
         }
+    }
+
+    #[test]
+    fn the_leading_axes_are_found_in_any_block_and_come_in_order() {
+        let explained = |width: usize, values: Vec<f64>| {
+            assert_eq!(values.len(), width * width);
+            let axes = Covariance { width, values }.axes();
+            axes.map(|(_, held)| held)
+        };
+        // The largest diagonal entry is not the largest variance.
+        let found = explained(3, vec![3.0, 0.0, 0.0, 0.0, 2.0, 2.0, 0.0, 2.0, 2.0]);
+        assert!((found[0] - 4.0).abs() < 1e-6 && (found[1] - 3.0).abs() < 1e-6, "{found:?}");
+        // Three values that vary together hold 6, each of them 2.
+        let mut blocks = vec![0.0; 25];
+        (blocks[0], blocks[6]) = (3.0, 2.5);
+        for (row, column) in (2..5).flat_map(|row| (2..5).map(move |column| (row, column))) {
+            blocks[row * 5 + column] = 2.0;
+        }
+        let found = explained(5, blocks);
+        assert!((found[0] - 6.0).abs() < 1e-6 && (found[1] - 3.0).abs() < 1e-6, "{found:?}");
+    }
+
+    #[test]
+    fn rows_that_differ_in_one_direction_have_one_axis() {
+        let rows: Vec<Vec<f32>> = [-2.0, 1.0, 4.0].map(|along| vec![along, 2.0 * along, -along]).to_vec();
+        let Plane { places, explained } = plane(&rows);
+        assert!((explained[0] - 1.0).abs() < 1e-9 && explained[1] < 1e-9, "{explained:?}");
+        assert!(places.iter().all(|place| place[1].abs() < 1e-5), "{places:?}");
     }
 
     #[test]

@@ -648,6 +648,10 @@ fn the_docs_page_needs_no_internet() {
     assert_eq!(live.get("/docs").header("location"), Some("/docs/"));
     let page = live.get("/docs/");
     assert!(page.header("content-type").is_some_and(|kind| kind.starts_with("text/html")));
+    let policy = page.header("content-security-policy").unwrap();
+    assert!(policy.contains("default-src 'none'") && policy.contains("script-src 'self';"), "{policy}");
+    assert_eq!(page.header("x-content-type-options"), Some("nosniff"));
+    assert_eq!(page.header("x-frame-options"), Some("DENY"));
     let html = page.text();
     let assets: Vec<&str> = html.split(['"', '\'']).filter(|text| text.starts_with("./")).collect();
     assert!(assets.len() >= 4, "{html}");

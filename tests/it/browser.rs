@@ -19,6 +19,9 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// The member that refers to an element, by the WebDriver standard.
 const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
 
+/// A name that leads to this machine, and that no daemon without keys takes for its own.
+pub const FOREIGN_NAME: &str = "evergraph.example";
+
 /// No name leads anywhere but this machine's: what tries to leave it fails, and is in the log.
 const ARGUMENTS: [&str; 9] = [
     "--headless=new",
@@ -29,7 +32,7 @@ const ARGUMENTS: [&str; 9] = [
     "--no-first-run",
     "--hide-scrollbars",
     "--force-color-profile=srgb",
-    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
+    "--host-resolver-rules=MAP evergraph.example 127.0.0.1, MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
 ];
 
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());

@@ -84,9 +84,14 @@ fn files_come_with_a_policy_and_only_where_they_are_not_known() {
         assert_eq!((again.status, again.body.len(), again.header("etag")), (304, 0, Some(tag)), "{path}");
         assert_eq!(live.request("GET", path, &[("if-none-match", "\"other\"")], b"").status, 200, "{path}");
     }
-    for missing in
-        ["/ui/nothing.js", "/ui/js", "/ui/../Cargo.toml", "/ui/%2e%2e/Cargo.toml", "/ui/vendor/SHA256SUMS"]
-    {
+    for missing in [
+        "/ui/nothing.js",
+        "/ui/js",
+        "/ui/../Cargo.toml",
+        "/ui/%2e%2e/Cargo.toml",
+        "/ui/vendor/SHA256SUMS",
+        "/ui/%ff",
+    ] {
         let refused = live.get(missing);
         assert_eq!((refused.status, refused.error_type().as_str()), (404, "unknown_route"), "{missing}");
     }
@@ -104,10 +109,10 @@ fn browsers_are_led_to_the_console_and_programs_are_not() {
         assert_eq!((program.status, program.error_type().as_str()), (404, "unknown_route"), "{accept}");
     }
     let without = Live::with(|state| state.limits.console_pages = 0);
-    for path in ["/ui/", "/ui", "/ui/js/main.js", "/"] {
-        assert_eq!(without.request("GET", path, &[("accept", "text/html")], b"").status, 404, "{path}");
+    for path in ["/ui/", "/ui", "/ui/js/main.js", "/ui/live", "/"] {
+        let missing = without.request("GET", path, &[("accept", "text/html")], b"");
+        assert_eq!((missing.status, missing.error_type().as_str()), (404, "unknown_route"), "{path}");
     }
-    assert!(Stream::open(&without.address.to_string(), None).is_err());
 }
 
 #[test]
@@ -127,6 +132,15 @@ fn libraries_are_those_that_were_fetched() {
     files.sort();
     listed.sort_unstable();
     assert_eq!(files, listed);
+    let text =
+        |path: &str| std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap();
+    let (script, notice) = (text("scripts/console.sh"), text("NOTICE").to_lowercase());
+    let packages = script.lines().filter_map(|line| line.trim().strip_prefix('"')?.split_once(" sha512-"));
+    let named: Vec<&str> = packages.map(|(package, _)| package).collect();
+    assert_eq!(named.len(), 3, "{named:?}");
+    for package in named {
+        assert!(notice.contains(package), "NOTICE lacks {package}, which is in the binary");
+    }
 }
 
 #[test]
@@ -187,7 +201,13 @@ fn streams_are_bounded_and_a_closed_page_gives_its_place_back() {
     let address = live.address.to_string();
     produce(&live.feed, Duration::from_millis(10));
     let [one, _two] = [(); 2].map(|()| Stream::open(&address, None).unwrap());
-    assert_eq!(Stream::open(&address, None).err(), Some(503));
+    let refused = live.get("/ui/live");
+    assert_eq!((refused.status, refused.error_type().as_str()), (503, "no_place_for_page"));
+    let words = refused.json()["error"].as_str().unwrap().to_owned();
+    assert!(words.contains("all 2 places") && words.contains("api.console_pages_max"), "{words}");
+    // An alert fires about load that is refused; one page more is none.
+    let overloaded = live.metric("evergraph_http_rejected_total{reason=\"overloaded\"}");
+    assert_eq!(overloaded.unwrap_or_default(), 0.0);
     assert_eq!(live.get("/v1/status").status, 200, "others are served");
     drop(one);
     let until = Instant::now() + Duration::from_secs(10);
@@ -195,6 +215,14 @@ fn streams_are_bounded_and_a_closed_page_gives_its_place_back() {
         assert!(Instant::now() < until, "the place of a page that is gone stays taken");
         std::thread::sleep(Duration::from_millis(10));
     }
+}
+
+#[test]
+fn a_page_that_opens_during_a_stop_hears_of_it() {
+    let live = Live::start();
+    live.feed.end();
+    let refused = live.get("/ui/live");
+    assert_eq!((refused.status, refused.error_type().as_str()), (503, "shutting_down"));
 }
 
 #[test]

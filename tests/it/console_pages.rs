@@ -1,12 +1,14 @@
 //! The console as a person meets it: its pages in a browser, on a daemon.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use evergraph::api::{Health, State};
+use evergraph::api::{GateDocument, Health, LearnerDocument, State, StatusDocument};
 use serde_json::{Value, json};
 
-use crate::browser::Browser;
+use crate::browser::{Browser, FOREIGN_NAME};
 use crate::console::produce;
 use crate::live::Live;
 use crate::process::{Process, Start};
@@ -89,7 +91,7 @@ fn figures_are_those_of_the_status_and_a_pushed_event_appears() {
     let like = browser.text("[aria-label='Most similar nodes'] tbody");
     assert!(like.contains("i-") || like.contains("u-"), "{like}");
     browser.script("location.hash = '#/node/nobody'");
-    browser.wait("document.body.innerText.includes('The graph knows no node')");
+    browser.wait("document.body.innerText.includes('There is no node')");
     assert_nothing_went_wrong(&browser, &process, &["404"]);
 }
 
@@ -163,10 +165,10 @@ fn a_key_is_asked_for_kept_in_the_tab_and_operates() {
     let process =
         Start::in_dir(&folder.path().join("data")).set(&format!("api.keys_file={}", keys.display())).ready();
     browser.open(&process.url("/ui/#/operations"));
-    browser.type_into("[type=password]", &format!("cccccccccccccccc{ENTER}"));
-    browser.wait(
-        "document.body.innerText.includes('no key of this daemon') || document.querySelector('.notice.bad')",
-    );
+    browser.type_into("[type=password]", &format!("schl\u{fc}ssel-\u{3b1}{ENTER}"));
+    browser.wait("document.querySelector('.notice.bad')?.innerText.includes('printable ASCII')");
+    browser.type_into("[type=password]", &format!("\u{e009}a\u{e000}cccccccccccccccc{ENTER}"));
+    browser.wait("document.querySelector('.notice.bad')?.innerText.includes('unknown to this daemon')");
     browser.type_into("[type=password]", &format!("\u{e009}a\u{e000}aaaaaaaaaaaaaaaa{ENTER}"));
     let ask = |button: &str| {
         browser.click(button);
@@ -177,7 +179,7 @@ fn a_key_is_asked_for_kept_in_the_tab_and_operates() {
     browser.click("#confirm");
     browser.wait("document.querySelector('#outcome').innerText.includes('role')");
     browser.script(
-        "window.isOld = true; sessionStorage.setItem('evergraph-key', 'bbbbbbbbbbbbbbbb'); location.reload()",
+        "window.isOld = true; sessionStorage.setItem('evergraph-key:/', 'bbbbbbbbbbbbbbbb'); location.reload()",
     );
     browser.wait("!window.isOld && document.querySelector('#source-http') !== null");
     // What is not confirmed does not happen.
@@ -204,7 +206,7 @@ fn a_key_is_asked_for_kept_in_the_tab_and_operates() {
     browser.wait("document.querySelector('#outcome').innerText.includes('durable')");
     let kept =
         browser.script("return [localStorage.length, document.cookie, Object.keys(sessionStorage).join()]");
-    assert_eq!(kept, json!([0, "", "evergraph-key"]));
+    assert_eq!(kept, json!([0, "", "evergraph-key:/"]));
     assert_nothing_went_wrong(&browser, &process, &["401", "403"]);
 }
 
@@ -227,6 +229,146 @@ fn a_page_says_when_it_is_stale_and_when_the_daemon_restores() {
     live.begin_stop();
     live.join();
     browser.wait("document.querySelector('#pulse').innerText.startsWith('Stale')");
+    browser.wait("document.querySelector('#pulse').innerText.includes('no figures for')");
+    assert_eq!(browser.text("#pulse [role=status]"), "Stale", "an age is not announced every second");
+}
+
+/// Changes what pages take for the figures: `change` is a statement about `found`, one figure after the other.
+fn change_figures(browser: &Browser, change: &str) {
+    browser.script(&format!(
+        "const parse = JSON.parse; window.taken = 0;
+         JSON.parse = (text) => {{
+           const found = parse(text);
+           if (found?.at_unix_ms && found.status) {{ {change}; window.taken += 1; }}
+           return found;
+         }};"
+    ));
+}
+
+#[test]
+fn rates_are_of_the_last_seconds_however_far_apart_the_points_of_curves_are() {
+    let Some(browser) = Browser::start() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let process = daemon(folder.path());
+    browser.open(&process.url("/ui/"));
+    browser.wait("document.querySelector('#pulse')?.innerText === 'Live'");
+    // The curves of a page that has been open for a day.
+    let set = browser.asynchronous(
+        "const done = arguments[arguments.length - 1];
+         const widen = ({ live }) => { live.history.stride = 128; done(true); };
+         import('/ui/js/live.js').then(widen, (error) => done(`${error}`));",
+    );
+    assert_eq!(set, true);
+    let events: String = (0..500)
+        .map(|i| format!("{{\"src\":\"u-1\",\"dst\":\"i-1\",\"ts\":{}}}\n", 1_700_001_000 + i))
+        .collect();
+    assert!(process.push_or_dies(&events, 500));
+    let value = "document.querySelector('#events-rate .value').innerText";
+    browser.wait(&format!("Number({value}) > 0"));
+    let begun = Instant::now();
+    browser.wait(&format!("{value} === '0'"));
+    assert!(begun.elapsed() < Duration::from_secs(9), "the rate fell after {:?}", begun.elapsed());
+    let legend = browser.text("[aria-label=Throughput] .legend");
+    assert!(legend.contains("stored 0"), "{legend}");
+    assert_nothing_went_wrong(&browser, &process, &[]);
+}
+
+#[test]
+fn a_page_under_a_foreign_name_says_why_it_is_refused_and_asks_for_no_key() {
+    let Some(browser) = Browser::start() else { return };
+    let live = Live::start();
+    browser.open(&format!("http://{FOREIGN_NAME}:{}/ui/", live.address.port()));
+    browser.wait("document.querySelector('#pulse')?.innerText === 'Not connected'");
+    let main = browser.text("main");
+    assert!(main.contains(FOREIGN_NAME) && main.contains("api.allowed_hosts"), "{main}");
+    assert_eq!(browser.script("return document.querySelector('[type=password]')"), Value::Null);
+}
+
+#[test]
+fn a_stream_that_cannot_be_read_is_closed_and_an_upgrade_loads_the_new_page() {
+    let Some(browser) = Browser::start() else { return };
+    // With one place, a connection that stays open would keep the next one out.
+    let live = Live::with(|state| state.limits.console_pages = 1);
+    produce(&live.feed, Duration::from_millis(100));
+    browser.open(&format!("http://{}/ui/", live.address));
+    browser.wait("document.querySelector('#pulse')?.innerText === 'Live'");
+    change_figures(&browser, "if (!window.broke) { window.broke = true; throw new Error('unreadable'); }");
+    browser.wait("window.broke && window.taken > 3");
+    change_figures(&browser, "window.isOld = true; found.status.version = 'next'");
+    browser.wait("!window.isOld && window.taken === undefined && document.querySelector('#pulse') !== null");
+    browser.wait("document.querySelector('#pulse').innerText === 'Live'");
+}
+
+#[test]
+fn an_event_without_a_time_follows_the_latest_one_and_the_first_needs_one() {
+    const LATEST: i64 = 1_700_000_000_000_000_001;
+    let Some(browser) = Browser::start() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let process = Start::in_dir(folder.path()).ready();
+    browser.open(&process.url("/ui/#/events"));
+    browser.wait("document.querySelector('[name=time]')?.required");
+    let push = |src: &str| {
+        browser.type_into("[name=src]", src);
+        browser.press(&format!("{TAB}shop{ENTER}"));
+    };
+    push("first");
+    std::thread::sleep(Duration::from_secs(1));
+    assert_eq!(process.status()["log"]["durable_position"], 0, "no unit of time is guessed");
+    // Nanoseconds, which the numbers of a page are too coarse for.
+    assert!(process.push_or_dies(&format!("{{\"src\":\"a\",\"dst\":\"b\",\"ts\":{LATEST}}}\n"), 1));
+    browser.wait("document.querySelector('[name=time]').required === false");
+    browser.type_into("[name=src]", ENTER);
+    browser.wait("document.querySelector('.visible')");
+    let (status, found) = process.get("/v1/nodes/first/neighbors?limit=1").unwrap();
+    let time = found["neighbors"][0]["time"].as_i64().unwrap();
+    assert!(status == 200 && time > LATEST && time < LATEST + 1_000, "{found}");
+    assert_nothing_went_wrong(&browser, &process, &[]);
+}
+
+#[test]
+fn a_roll_back_to_another_version_than_it_named_does_not_happen() {
+    let Some(browser) = Browser::start() else { return };
+    let previous = Arc::new(AtomicU64::new(3));
+    let shown = Arc::clone(&previous);
+    let live = Live::with(|state| {
+        state.status = Arc::new(move || {
+            let gate = GateDocument {
+                promoted: 2,
+                held: 0,
+                rolled_back: 0,
+                previous_version: Some(shown.load(Ordering::Relaxed)),
+                anchor_version: None,
+                last: None,
+            };
+            let learner =
+                LearnerDocument { model_version: 4, gate: Some(gate), ..LearnerDocument::default() };
+            StatusDocument { learner, ..StatusDocument::default() }
+        });
+    });
+    produce(&live.feed, Duration::from_millis(100));
+    browser.open(&format!("http://{}/ui/", live.address));
+    browser.script(
+        "sessionStorage.setItem('evergraph-key:/', 'aaaaaaaaaaaaaaaa'); location.hash = '#/operations'",
+    );
+    browser.click("#roll-back");
+    assert!(browser.text("dialog").contains("Serve version 3 again?"));
+    previous.store(2, Ordering::Relaxed);
+    browser.click("#confirm");
+    let outcome = "document.querySelector('#outcome').innerText";
+    browser.wait(&format!(
+        "{outcome}.includes('Nothing was done') && {outcome}.includes('the previous one is 2')"
+    ));
+}
+
+#[test]
+fn the_api_reference_works_under_its_policy() {
+    let Some(browser) = Browser::start() else { return };
+    let live = Live::start();
+    browser.open(&format!("http://{}/docs/", live.address));
+    browser.click(".opblock-summary");
+    browser.wait("document.querySelector('.opblock-body')");
+    let logged = browser.logged();
+    assert!(logged.is_empty(), "{logged:#?}");
 }
 
 /// As many figures as an hour brings, in some seconds.
@@ -237,19 +379,22 @@ fn a_page_that_is_open_for_an_hour_does_not_grow() {
     browser.open(&format!("http://{}/ui/", live.address));
     let received = || browser.script("return window.evergraphReceived ?? 0").as_u64().unwrap();
     // Counted where the page reads the stream.
-    let counting = "const decode = TextDecoder.prototype.decode; window.evergraphReceived = 0;
+    let counting = "window.evergraphReceived = 0;
         const parse = JSON.parse; JSON.parse = (text) => { const found = parse(text);
         if (found?.at_unix_ms && found.status) window.evergraphReceived += 1; return found; };";
     browser.script(counting);
     produce(&live.feed, Duration::from_millis(4));
     // Curves are full after 720 figures; from then on nothing is added.
-    while received() < 1_000 {
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    let wait_for = |figures: u64| {
+        let deadline = Instant::now() + Duration::from_secs(120);
+        while received() < figures {
+            assert!(Instant::now() < deadline, "{} figures of {figures} have come", received());
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    };
+    wait_for(1_000);
     let before = browser.heap_bytes();
-    while received() < 1_000 + HOUR {
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    wait_for(1_000 + HOUR);
     let after = browser.heap_bytes();
     println!("{before} bytes, {after} after {HOUR} figures more");
     assert!(after < before + 1_000_000.0, "{before} bytes have become {after} after {HOUR} figures");

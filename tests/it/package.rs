@@ -187,6 +187,10 @@ fn the_package_is_installed_upgraded_removed_and_purged() {
         assert!(fs::metadata(machine.path(part)).unwrap().len() > 0, "{part}");
     }
 
+    let copyright = fs::read_to_string(machine.path("usr/share/doc/evergraph/copyright")).unwrap();
+    for name in ["preact", "htm", "uPlot", "Jason Miller", "Leon Sorokin", "MIT License", "Apache License"] {
+        assert!(copyright.contains(name), "{name} is in the binary and not in the copyright");
+    }
     check_materials(&fs::read(machine.path("usr/share/doc/evergraph/sbom.cdx.json")).unwrap());
 
     let mine = "[output]\nlevel = \"warn\"\n";

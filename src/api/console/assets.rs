@@ -8,11 +8,12 @@ use std::collections::HashMap;
 use std::sync::LazyLock;
 
 use axum::extract::Path;
+use axum::extract::rejection::PathRejection;
 use axum::http::header::{
     CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, IF_NONE_MATCH, REFERRER_POLICY,
     X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
 };
-use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -40,6 +41,7 @@ const FILES: &[(&str, &[u8])] = files![
     "js/history.js",
     "js/html.js",
     "js/key.js",
+    "js/latest.js",
     "js/live.js",
     "js/load.js",
     "js/main.js",
@@ -50,6 +52,7 @@ const FILES: &[(&str, &[u8])] = files![
     "js/overview.js",
     "js/parts.js",
     "js/plot.js",
+    "js/root.js",
     "vendor/htm.LICENSE",
     "vendor/htm.js",
     "vendor/hooks.js",
@@ -90,7 +93,13 @@ pub(super) async fn index(headers: HeaderMap) -> Result<Response, ApiError> {
 }
 
 /// `/ui/{*path}`
-pub(super) async fn file(Path(path): Path<String>, headers: HeaderMap) -> Result<Response, ApiError> {
+pub(super) async fn file(
+    path: Result<Path<String>, PathRejection>,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Result<Response, ApiError> {
+    // What is no text is no name of a file.
+    let Path(path) = path.map_err(|_| ApiError::UnknownRoute { path: uri.path().to_owned() })?;
     named(&path, &headers)
 }
 
@@ -127,7 +136,7 @@ mod tests {
     use super::*;
 
     /// The files of the console are small enough to come over a slow line, and few enough to be read.
-    const BYTES_MAX: usize = 150_000;
+    const BYTES_MAX: usize = 165_000;
 
     fn on_disk(folder: &Path, below: &str, found: &mut BTreeSet<String>) {
         for entry in std::fs::read_dir(folder).unwrap().map(Result::unwrap) {

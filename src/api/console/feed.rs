@@ -195,15 +195,16 @@ impl Page {
 }
 
 /// `/ui/live`
-pub(in super::super) async fn live(
+pub(super) async fn live(
     State(app): State<App>,
     Extension(permit): Extension<Permit>,
 ) -> Result<Response, ApiError> {
     let feed = Arc::clone(&app.feed);
-    let place = Arc::clone(&feed.pages).try_acquire_owned().map_err(|_| ApiError::Overloaded)?;
+    let full = |_| ApiError::NoPlaceForPage { places: app.state.limits.console_pages };
+    let place = Arc::clone(&feed.pages).try_acquire_owned().map_err(full)?;
     let mut texts = feed.texts.subscribe();
     if matches!(&*texts.borrow_and_update(), Text::Ended) {
-        return Err(ApiError::Overloaded);
+        return Err(ApiError::ShuttingDown);
     }
     let opening = blocking(Some(permit), app.state.limits.request_timeout, move || feed.opening()).await?;
     let page = Page { opening: Some(opening), texts, until: Instant::now() + STREAM_MAX, _place: place };

@@ -79,7 +79,7 @@ impl History {
 
     fn note(&mut self, last: Option<&DecisionDocument>) {
         let Some(last) = last else { return };
-        if self.decisions.back().is_some_and(|known| known.position == last.position) {
+        if self.decisions.back().is_some_and(|known| is_same(known, last)) {
             return;
         }
         if self.decisions.len() == DECISIONS_MAX {
@@ -106,6 +106,13 @@ impl History {
         halve(&mut self.average_precision);
         halve(&mut self.edgebank_average_precision);
     }
+}
+
+/// A roll-back can have the position of the promotion that it undoes.
+fn is_same(one: &DecisionDocument, other: &DecisionDocument) -> bool {
+    let facts =
+        |decision: &DecisionDocument| (decision.position, decision.verdict, decision.candidate_version);
+    facts(one) == facts(other)
 }
 
 #[cfg(test)]
@@ -142,19 +149,37 @@ mod tests {
     fn a_decision_is_kept_once_and_the_latest_are() {
         let mut history = History::new();
         for position in (0..60).flat_map(|position| [position, position]) {
-            let mut status = at(1);
-            status.learner.gate = Some(GateDocument {
-                promoted: 0,
-                held: 0,
-                rolled_back: 0,
-                previous_version: None,
-                anchor_version: None,
-                last: Some(decision(position)),
-            });
-            history.record(0, &status);
+            history.record(0, &after(decision(position)));
         }
         let kept: Vec<u64> = history.decisions.iter().map(|decision| decision.position).collect();
         assert_eq!(kept, (10..60).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn decisions_at_one_position_are_told_apart_by_verdict_and_version() {
+        let mut history = History::new();
+        let promoted = DecisionDocument { verdict: "promoted", ..decision(7) };
+        let rolled_back = DecisionDocument { verdict: "rolled_back", ..decision(7) };
+        let next = DecisionDocument { candidate_version: 3, ..rolled_back.clone() };
+        for last in [&promoted, &promoted, &rolled_back, &rolled_back, &next] {
+            history.record(0, &after(last.clone()));
+        }
+        let kept: Vec<_> =
+            history.decisions.iter().map(|kept| (kept.verdict, kept.candidate_version)).collect();
+        assert_eq!(kept, [("promoted", 2), ("rolled_back", 2), ("rolled_back", 3)]);
+    }
+
+    fn after(last: DecisionDocument) -> StatusDocument {
+        let mut status = at(1);
+        status.learner.gate = Some(GateDocument {
+            promoted: 0,
+            held: 0,
+            rolled_back: 0,
+            previous_version: None,
+            anchor_version: None,
+            last: Some(last),
+        });
+        status
     }
 
     fn decision(position: u64) -> DecisionDocument {

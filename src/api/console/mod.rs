@@ -19,8 +19,6 @@ use axum::routing::get;
 use super::error::ApiError;
 use super::{ApiState, App};
 
-pub(super) use feed::live;
-
 pub use feed::Feed;
 
 /// What pages of a daemon of this state show.
@@ -39,6 +37,11 @@ pub(super) fn files(pages_max: usize) -> Router<App> {
         .route("/ui", get(async || lead_to("ui/")))
         .route("/ui/", get(assets::index))
         .route("/ui/{*path}", get(assets::file))
+}
+
+/// The stream, which needs a key like the status. Without open pages allowed, there is none.
+pub(super) fn stream(pages_max: usize) -> Router<App> {
+    if pages_max == 0 { Router::new() } else { Router::new().route("/ui/live", get(feed::live)) }
 }
 
 /// Leads browsers to the console. Programs get what they get for any other path that is no route.

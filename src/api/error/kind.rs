@@ -42,6 +42,7 @@ error_types! {
     Malformed = "malformed",
     MethodNotAllowed = "method_not_allowed",
     NoModel = "no_model",
+    NoPlaceForPage = "no_place_for_page",
     NotDone = "not_done",
     NotYetVisible = "not_yet_visible",
     OutcomeUnknown = "outcome_unknown",
