@@ -170,7 +170,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mut options = DeadLetterFileOptions::new(folder.path().join("dead.jsonl"));
         assert!(KeptLetters::read(&options).unwrap().letters.is_empty(), "no file yet");
-        (options.max_bytes, options.max_files) = (300, 4);
+        (options.max_bytes, options.max_files) = (300, 5);
         let mut sink = FileSink::open(options.clone()).unwrap();
         let sent: Vec<DeadLetter> = [&b"{\"src\":1}"[..], &[0xff, 0, b'\n'], b"x"].map(letter).to_vec();
         for one in &sent {
@@ -178,7 +178,7 @@ mod tests {
         }
         // Delivered twice, as after a crash; and a line that a crash has torn.
         sink.deliver(&sent[2..]).unwrap();
-        fs::write(numbered(&options.path, 3), "{\"reason\":\"bad\n").unwrap();
+        fs::write(numbered(&options.path, 4), "{\"reason\":\"bad\n").unwrap();
         let mut kept = KeptLetters::read(&options).unwrap();
         assert_eq!(kept.damaged, 1);
         assert_eq!(kept.letters.iter().map(|kept| kept.letter.clone()).collect::<Vec<_>>(), sent);
