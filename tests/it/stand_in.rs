@@ -80,7 +80,8 @@ fn what_runs_on_a_device_passes_through_the_drivers_path() {
     if !nvrtc() {
         return;
     }
-    assert!(pass(&["gpu::"], &[]) > 50);
+    // Rows are read so by the tests of samples, too, in fewer runs.
+    assert!(pass(&["gpu::", "--skip", "rows_of_edges_"], &[]) > 50);
 }
 
 #[test]
