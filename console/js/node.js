@@ -172,9 +172,10 @@ function Found({ node, live }) {
   const turn = useTurns(REFRESH_MS);
   const load = async (signal) => {
     const path = `v1/nodes/${inPath(node)}`;
+    const limit = await atMost(EDGES_MAX, { signal });
     const [facts, page] = await Promise.all([
       get(`${path}?neighbors=0`, { signal }),
-      get(`${path}/neighbors?limit=${await atMost(EDGES_MAX, { signal })}`, { signal }),
+      get(`${path}/neighbors?limit=${limit}`, { signal }),
     ]);
     return { facts, edges: page.neighbors };
   };
