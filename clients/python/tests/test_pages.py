@@ -12,6 +12,7 @@ from typing import Any
 import matplotlib
 import pytest
 
+from evergraph import Client
 from evergraph._binary import find_binary
 
 HERE = Path(__file__).parent
@@ -74,8 +75,8 @@ def test_the_code_of_a_page_runs_against_the_demo(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     process, url = demo(tmp_path / "demo")
+    names: dict[str, Any] = {"__name__": "page"}
     try:
-        names: dict[str, Any] = {"__name__": "page"}
         count = 0
         for line, text, runs in blocks(page):
             placed = "\n" * (line - 1) + DEMO.sub(url, text)
@@ -86,5 +87,9 @@ def test_the_code_of_a_page_runs_against_the_demo(
         assert count >= least
         assert "Freshness(" in capsys.readouterr().out
     finally:
+        # A page shows how to ask, not how to end.
+        for left in names.values():
+            if isinstance(left, Client):
+                left.close()
         process.terminate()
         process.communicate()
