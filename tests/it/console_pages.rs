@@ -252,7 +252,8 @@ fn rates_are_of_the_last_seconds_however_far_apart_the_points_of_curves_are() {
     let process = daemon(folder.path());
     browser.open(&process.url("/ui/"));
     browser.wait("document.querySelector('#pulse')?.innerText === 'Live'");
-    // The curves of a page that has been open for a day.
+    // The curves of a page that has been open for a day: they are there, and their points are far apart.
+    browser.wait("document.querySelector('[aria-label=Throughput] .legend') !== null");
     let set = browser.asynchronous(
         "const done = arguments[arguments.length - 1];
          const widen = ({ live }) => { live.history.stride = 128; done(true); };
