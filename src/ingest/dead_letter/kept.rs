@@ -95,6 +95,7 @@ impl KeptLetters {
         options: &DeadLetterFileOptions,
         ids: &[String],
     ) -> Result<(), DeadLetterError> {
+        let ids: HashSet<&String> = ids.iter().collect();
         for letter in &mut self.letters {
             letter.replayed |= ids.contains(&letter.id);
         }
