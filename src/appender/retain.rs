@@ -94,7 +94,8 @@ fn release_part(
 ) -> Result<bool, SpillError> {
     let graph = &index.stores.graph;
     let more = graph.release_part(part, kept.since)?;
-    graph.note_idle(part, now(graph, kept), &index.stores.keys, idle);
+    let now = now(graph, kept);
+    graph.note_idle(part, (now, now.max(seen(index))), &index.stores.keys, idle);
     if !more {
         index.stores.edge_features.release_below(kept.first.0);
     }
@@ -105,6 +106,13 @@ fn release_part(
 fn now(graph: &GraphStore, kept: RetentionBounds) -> EventTime {
     let behind = |Retention { age, lateness }| age.saturating_add(lateness);
     EventTime(kept.since.0.saturating_add(graph.retention().map_or(0, behind)))
+}
+
+/// The time of the stream after all that was taken in, by the partition that is farthest.
+fn seen(index: &Index) -> EventTime {
+    let mut latest = EventTime::MIN;
+    index.positions.for_each_clock(|_, clock| latest = clock.confirmed().map_or(latest, |time| time.max(latest)));
+    latest
 }
 
 /// Whether enough time has gone by in the stream since the last release, and enough edges.

@@ -2,7 +2,9 @@
 //!
 //! The list of a node whose edges are all gone keeps a time instead: that of the stream when a pass over its shard
 //! first found it so. An edge or a row of the node ends that, and the next pass begins it anew; snapshots keep it. The
-//! time is that of the stream, not of the node's last event: rows are often loaded with arbitrary times.
+//! time is that of the stream, not of the node's last event: rows are often loaded with arbitrary times. The store may
+//! be ahead of the learner, so there are two such times: a pass notes by what the store has seen, which is after all
+//! edges and rows of the node, and judges by what the learner has.
 //!
 //! Nothing is removed here. The appender deletes what has been idle for too long by records in the log, as if a
 //! producer had, so every reader of the log agrees on when a node went.
@@ -26,10 +28,16 @@ impl GraphStore {
         self.node_retention
     }
 
-    /// Notes the nodes of one shard that have a name and no edge, as of the stream's time `now`, and adds those to
-    /// `over` that had none for too long by then. Visits the nodes of the shard. To be called by the thread that
-    /// applies batches.
-    pub fn note_idle(&self, part: usize, now: EventTime, names: &NodeDictionary, over: &mut Vec<NodeId>) {
+    /// Notes the nodes of one shard that have a name and no edge, as of `seen`, the stream's time of all that was
+    /// applied, and adds those to `over` that had none for too long by `now`, which is not later. Visits the nodes of
+    /// the shard. To be called by the thread that applies batches.
+    pub fn note_idle(
+        &self,
+        part: usize,
+        (now, seen): (EventTime, EventTime),
+        names: &NodeDictionary,
+        over: &mut Vec<NodeId>,
+    ) {
         let (Some(age), Some(lock)) = (self.node_retention, self.shards.get(part)) else { return };
         let (known, mut new) = (names.len(), Vec::new());
         let shard = lock.read();
@@ -49,7 +57,7 @@ impl GraphStore {
                         new.push(index);
                     }
                     // The stream's clock was set back.
-                    Some(AdjacencyList::Idle(since)) if *since > now.0 => new.push(index),
+                    Some(AdjacencyList::Idle(since)) if *since > seen.0 => new.push(index),
                     Some(AdjacencyList::Idle(since)) if since.saturating_add(age) < now.0 => {
                         over.push(self.map.node(part, index));
                     }
@@ -60,7 +68,7 @@ impl GraphStore {
         drop(shard);
         if !new.is_empty() {
             let mut shard = lock.write();
-            new.into_iter().for_each(|index| shard.set_idle(index, now.0));
+            new.into_iter().for_each(|index| shard.set_idle(index, seen.0));
         }
     }
 
@@ -124,8 +132,12 @@ mod tests {
     }
 
     fn over(store: &GraphStore, names: &NodeDictionary, now: i64) -> Vec<u32> {
-        let mut over = Vec::new();
-        (0..store.shards()).for_each(|part| store.note_idle(part, EventTime(now), names, &mut over));
+        over_of(store, names, now, now)
+    }
+
+    fn over_of(store: &GraphStore, names: &NodeDictionary, now: i64, seen: i64) -> Vec<u32> {
+        let (mut over, times) = (Vec::new(), (EventTime(now), EventTime(seen)));
+        (0..store.shards()).for_each(|part| store.note_idle(part, times, names, &mut over));
         over.sort_unstable();
         over.into_iter().map(|node| node.0).collect()
     }
@@ -157,6 +169,17 @@ mod tests {
         // Where the clock was set back, the wait begins anew.
         assert_eq!(over(&store, &names, 60), [0; 0]);
         assert_eq!(over(&store, &names, 161), [1, 4]);
+    }
+
+    #[test]
+    fn a_node_stays_for_the_whole_age_after_a_row_that_the_learner_reaches_later() {
+        let (store, names) = (store(), names(1));
+        assert_eq!(over(&store, &names, 50), [0; 0]);
+        // The stream is at 140 when the row comes, and the learner at 60.
+        apply(&store, Op::Node, 0, 0, 0);
+        assert_eq!(over_of(&store, &names, 60, 140), [0; 0]);
+        assert_eq!(over_of(&store, &names, 200, 300), [0; 0], "noted at 140, not at 60");
+        assert_eq!(over_of(&store, &names, 241, 300), [0]);
     }
 
     #[test]
