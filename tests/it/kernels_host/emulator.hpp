@@ -16,8 +16,9 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
-#include <ucontext.h>
 #include <vector>
+
+#include "coroutine.hpp"
 
 #define __global__
 #define __device__
@@ -63,11 +64,14 @@ inline void stored(const void* to, size_t bytes) {
 
 // --- threads ---
 
+// Who goes on next is found more often than anything else is done, on nothing that a kernel could damage: without
+// checks, through plain pointers.
+#define SCHEDULER __attribute__((no_sanitize("address", "undefined"), optimize("O2"))) inline
+
 enum class Wait { Nothing, Lanes, Block };
 
 struct Thread {
-    ucontext_t context;
-    std::vector<char> stack;
+    Coroutine coroutine;
     bool done = false;
     Wait wait = Wait::Nothing;
     unsigned mask = 0;
@@ -76,17 +80,16 @@ struct Thread {
 };
 
 static std::vector<Thread> threads;
-static ucontext_t scheduler;
 static unsigned current;
 static std::function<void()> body;
 static uint64_t order;
 
-inline uint64_t draw(uint64_t n) {
+SCHEDULER uint64_t draw(uint64_t n) {
     order ^= order << 13, order ^= order >> 7, order ^= order << 17;
     return order % n;
 }
 
-inline void pause() { swapcontext(&threads[current].context, &scheduler); }
+inline void pause() { threads[current].coroutine.leave(); }
 
 inline void enter() {
     body();
@@ -104,65 +107,61 @@ inline const uint64_t* exchange(unsigned mask, uint64_t value) {
 }
 
 // Lets the lanes go on that wait for `lane`'s mask, if all of them do.
-inline bool release_lanes(unsigned lane) {
+SCHEDULER bool release_lanes(Thread* threads, unsigned count, unsigned lane) {
     unsigned warp = lane / 32 * 32, mask = threads[lane].mask;
     for (unsigned i = 0; i < 32; i++) {
         if (!(mask >> i & 1)) continue;
-        if (warp + i >= threads.size()) return false;
-        Thread& other = threads[warp + i];
+        if (warp + i >= count) return false;
+        const Thread& other = threads[warp + i];
         if (other.wait != Wait::Lanes || other.mask != mask) return false;
     }
+    uint64_t given[32];
+    for (unsigned i = 0; i < 32; i++) given[i] = mask >> i & 1 ? threads[warp + i].given : 0x5A5A5A5A5A5A5A5A;
     for (unsigned i = 0; i < 32; i++) {
         if (!(mask >> i & 1)) continue;
-        for (unsigned j = 0; j < 32; j++) {
-            threads[warp + i].seen[j] = mask >> j & 1 ? threads[warp + j].given : 0x5A5A5A5A5A5A5A5A;
-        }
+        std::memcpy(threads[warp + i].seen, given, sizeof given);
         threads[warp + i].wait = Wait::Nothing;
     }
     return true;
 }
 
-inline bool release_block() {
-    for (Thread& thread : threads) if (!thread.done && thread.wait != Wait::Block) return false;
-    for (Thread& thread : threads) thread.wait = Wait::Nothing;
+SCHEDULER bool release_block(Thread* threads, unsigned count) {
+    for (unsigned i = 0; i < count; i++) if (!threads[i].done && threads[i].wait != Wait::Block) return false;
+    for (unsigned i = 0; i < count; i++) threads[i].wait = Wait::Nothing;
     return true;
 }
 
-inline void run_block() {
-    for (Thread& thread : threads) {
-        thread.done = false, thread.wait = Wait::Nothing;
-        getcontext(&thread.context);
-        thread.context.uc_stack.ss_sp = thread.stack.data();
-        thread.context.uc_stack.ss_size = thread.stack.size();
-        thread.context.uc_link = nullptr;
-        makecontext(&thread.context, enter, 0);
+// Runs a block's threads in drawn orders until all are done. `ready` has room for as many.
+SCHEDULER void run_block(Thread* threads, unsigned count, unsigned* ready) {
+    for (unsigned i = 0; i < count; i++) {
+        threads[i].done = false, threads[i].wait = Wait::Nothing;
+        threads[i].coroutine.begin(enter);
     }
-    std::vector<unsigned> ready(threads.size());
     for (;;) {
-        ready.clear();
+        unsigned left = 0;
         bool all_done = true;
-        for (unsigned i = 0; i < threads.size(); i++) {
+        for (unsigned i = 0; i < count; i++) {
             all_done &= threads[i].done;
-            if (!threads[i].done && threads[i].wait == Wait::Nothing) ready.push_back(i);
+            if (!threads[i].done && threads[i].wait == Wait::Nothing) ready[left++] = i;
         }
         if (all_done) return;
-        for (size_t left = ready.size(); left > 0; left--) {
-            std::swap(ready[draw(left)], ready[left - 1]);
-            current = ready[left - 1];
+        for (; left > 0; left--) {
+            unsigned drawn = draw(left);
+            current = ready[drawn];
+            ready[drawn] = ready[left - 1];
             threadIdx.x = current;
-            swapcontext(&scheduler, &threads[current].context);
+            threads[current].coroutine.enter();
         }
-        bool released = false;
-        for (unsigned i = 0; i < threads.size(); i++) {
-            if (!threads[i].done && threads[i].wait == Wait::Lanes) released |= release_lanes(i);
+        bool released = false, moves = false, waits = false;
+        for (unsigned i = 0; i < count; i++) {
+            if (!threads[i].done && threads[i].wait == Wait::Lanes) released |= release_lanes(threads, count, i);
         }
-        bool moves = false, waits = false;
-        for (Thread& thread : threads) {
-            moves |= !thread.done && thread.wait == Wait::Nothing;
-            waits |= !thread.done;
+        for (unsigned i = 0; i < count; i++) {
+            moves |= !threads[i].done && threads[i].wait == Wait::Nothing;
+            waits |= !threads[i].done;
         }
-        if (!moves && waits && !released && !release_block()) {
-            for (unsigned i = 0; i < threads.size(); i++) {
+        if (!moves && waits && !released && !release_block(threads, count)) {
+            for (unsigned i = 0; i < count; i++) {
                 if (!threads[i].done) threadIdx.x = i;
             }
             fail("threads wait for lanes that do not come");
@@ -177,14 +176,13 @@ inline void launch(unsigned grid, unsigned block, uint64_t seed, std::function<v
     if (threads.size() != block) {
         threads.clear();
         threads.resize(block);
-        for (Thread& thread : threads) thread.stack.resize(1 << 16);
     }
-    std::vector<unsigned> blocks(grid);
+    std::vector<unsigned> blocks(grid), ready(block);
     for (unsigned i = 0; i < grid; i++) blocks[i] = i;
     for (unsigned left = grid; left > 0; left--) {
         std::swap(blocks[draw(left)], blocks[left - 1]);
         blockIdx.x = blocks[left - 1];
-        run_block();
+        run_block(threads.data(), block, ready.data());
     }
 }
 
