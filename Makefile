@@ -5,7 +5,7 @@ CARGO_HOME ?= $(HOME)/.cargo
 export PATH := $(CARGO_HOME)/bin:$(CURDIR)/.cache/tools/bin:$(PATH)
 
 .PHONY: help demo test fuzz schemathesis soak kills check fmt manifests package peers ops-peers learn-peers \
-	overload device-run drift learning-curve cache-bench bus-bench prequential screenshots gpu
+	overload device-run drift learning-curve cache-bench bus-bench prequential models screenshots gpu
 
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 18
@@ -98,6 +98,12 @@ prequential: ## measure average precision under the prequential protocol on many
 	@scripts/setup.sh
 	cargo build --release --locked
 	python3 -B benches/prequential/measure.py --data "$(DATA)" --json "$(JSON)"
+
+models: ## measure every model on the streams with published negatives, and write the page; DATA=folder of event files
+	@scripts/setup.sh
+	cargo build --release --locked
+	python3 -B benches/models/measure.py rates --data "$(DATA)"
+	python3 -B benches/models/measure.py quality --data "$(DATA)"
 
 peers: ## measure beside other temporal samplers; DATA=folder of event files, 12 GB of Python packages
 	@scripts/setup.sh

@@ -4,6 +4,8 @@
 #   scripts/python.sh install   Python packages to .cache/tools/python-client, by pip; 170 MB, once
 #   scripts/python.sh check     formatting, lints, types, and the tests against a daemon
 #   scripts/python.sh wheel     the wheel, with the program, to target/wheels; arguments go to `maturin build`
+#   scripts/python.sh try       installs that wheel in an empty environment, and runs the Python of the front page
+#                               against the `evergraph demo` that it brings; arguments as for `wheel`
 #
 # Environment:
 #   EVERGRAPH_BIN   the program to test; `check` needs it
@@ -67,8 +69,32 @@ wheel() {
     "$HOME_FOLDER/bin/maturin" build "${profile[@]}" --out ../../target/wheels "$@"
 }
 
+# Nothing but the wheel and what pip finds that it needs; the demo's port is that of the front page.
+try() {
+    wheel "$@"
+    cd ../..
+    local folder found demo
+    folder=$(mktemp -d)
+    # The newest: older ones may lie beside it.
+    found=$(ls -t target/wheels/*.whl | head -n 1)
+    python3 -m venv "$folder/python"
+    "$folder/python/bin/pip" --quiet --disable-pip-version-check install "$found"
+    sed -n '/^```python$/,/^```$/{/^```/d;p}' README.md >"$folder/front_page.py"
+    [ -s "$folder/front_page.py" ] || die "README.md has no block of Python"
+    "$folder/python/bin/evergraph" demo --data "$folder/demo" --seconds 60 2>"$folder/demo.log" &
+    demo=$!
+    # shellcheck disable=SC2064  # What they are now, not at the end.
+    trap "kill $demo 2>/dev/null || true; wait $demo || true; rm -rf '$folder'" EXIT
+    until grep -q '^API http' "$folder/demo.log"; do
+        kill -0 "$demo" 2>/dev/null || die "the demo ended: $(tail -n 3 "$folder/demo.log")"
+        sleep 0.2
+    done
+    "$folder/python/bin/python" -I "$folder/front_page.py" || die "the Python of README.md failed"
+    printf 'python.sh: %s works in an empty environment\n' "$(basename "$found")" >&2
+}
+
 case "${1:-}" in
-    install | check | wheel) "$@" ;;
+    install | check | wheel | try) "$@" ;;
     -h | --help) usage ;;
     *) usage >&2 && exit 2 ;;
 esac
