@@ -9,6 +9,7 @@
 #
 # Environment:
 #   EVERGRAPH_BIN   the program to test; `check` needs it
+#   PYTHON          the interpreter of `try`: python3 unless set
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -77,7 +78,7 @@ try() {
     folder=$(mktemp -d)
     # The newest: older ones may lie beside it.
     found=$(ls -t target/wheels/*.whl | head -n 1)
-    python3 -m venv "$folder/python"
+    "${PYTHON:-python3}" -m venv "$folder/python"
     "$folder/python/bin/pip" --quiet --disable-pip-version-check install "$found"
     sed -n '/^```python$/,/^```$/{/^```/d;p}' README.md >"$folder/front_page.py"
     [ -s "$folder/front_page.py" ] || die "README.md has no block of Python"
