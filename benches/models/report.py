@@ -15,14 +15,16 @@ HEAD = """# Models on streams
 
 <!-- Made by benches/models/report.py from models.json: change those, not this. -->
 
-Every model on the streams that have published negatives, edges without features, seeds 0, 1 and 2: mean and, behind ±, the
-standard deviation. *AP random* and *AP historical* are average precision of the test part under the `dyglib` protocol with the
-published negatives and masked nodes; *MRR* is `--protocol mrr --negatives historical`, 100 candidates of which half are
-destinations that the source met before. Each model trains for the epochs of its row, and counts with the epoch that
-validates best. EdgeBank draws nothing, so it has no deviation but that of candidates.
+Every model on the streams that have published negatives, edges without features: the mean over so many seeds and,
+behind ±, the standard deviation. *AP random* and *AP historical* are average precision of the test part under the
+`dyglib` protocol with the published negatives and masked nodes; *MRR* is `--protocol mrr --negatives historical`, 100
+candidates of which half are destinations that the source met before. Each model trains for the epochs of its row, and
+counts with the epoch that validates best. *walk, met* is `walk` with a tenth of the negatives of training among the
+destinations that the source met (`--met-negatives 0.1`): without any, nothing teaches it when a pair meets again.
+EdgeBank draws nothing but the candidates of MRR.
 
-Throughput and CPU time are of an epoch of `evergraph bench train --alone --row-dimension 0` on two threads, the best of two
-rounds on an idle machine. *CPU s* is what all epochs cost; the last column divides AP on random negatives by it.
+Throughput and CPU time are of an epoch of `evergraph bench train --alone --row-dimension 0` on two threads, the best
+of two rounds on an idle machine. *CPU s* is what all epochs cost; the last column divides AP on random negatives by it.
 GraphMixer has no MRR here: each of its candidates costs as much as an event in training.
 
 PyG's TGN and torch's GraphMixer beside ours, with throughput and precision, are in [learn.md](learn.md).
@@ -34,20 +36,28 @@ def pages(folder):
     """The page as a pair of its path and its text."""
     found = json.loads((folder / "models.json").read_text())
     lines = [HEAD]
-    machine = found.get("machine", {})
-    lines.append(f"{machine.get('cpu')}, {machine.get('cores')} cores; {found['measured']}. Evergraph {machine.get('version')}.\n")
+    on = found.get("machine", {})
+    lines.append(f"{on.get('cpu')}, {on.get('cores')} cores; {found['measured']}. Evergraph {on.get('version')}.\n")
     for stream, models in found["quality"].items():
         lines.append(f"## {stream}\n")
-        lines.append("| model | epochs | AP random | AP historical | MRR | events/s | CPU s | AP per CPU s |")
-        lines.append("|---|--:|--:|--:|--:|--:|--:|--:|")
-        best = {measure: max((mean(v[measure].values()) for v in models.values() if v.get(measure)), default=0) for measure in MEASURES}
+        lines.append("| model | seeds | epochs | AP random | AP historical | MRR | events/s | CPU s | AP per CPU s |")
+        lines.append("|---|--:|--:|--:|--:|--:|--:|--:|--:|")
+        best = {measure: highest(models, measure) for measure in MEASURES}
         for model, figures in models.items():
+            if not figures.get("random"):
+                continue
             cells = [quality(figures.get(measure), best[measure]) for measure in MEASURES]
             rate = found["rates"].get(stream, {}).get(model)
             cells += costs(rate, figures.get("random"), found["events"][stream]) if rate else ["–"] * 3
-            lines.append(f"| {model} | {rate['epochs'] if rate else '–'} | " + " | ".join(cells) + " |")
+            seeds = max((len(by_seed) for by_seed in figures.values()), default=0)
+            lines.append(f"| {model} | {seeds} | {rate['epochs'] if rate else '–'} | " + " | ".join(cells) + " |")
         lines.append("")
     return [(folder / "models.md", "\n".join(lines).rstrip() + "\n")]
+
+
+def highest(models, measure):
+    """The best mean of a stream."""
+    return max((mean(figures[measure].values()) for figures in models.values() if figures.get(measure)), default=0)
 
 
 def quality(by_seed, best):

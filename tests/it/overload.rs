@@ -175,15 +175,17 @@ fn report(figures: &Value) {
 }
 
 fn page(figures: &Value) -> String {
-    let machine = &figures["machine"];
+    let (machine, whole) = (&figures["machine"], |key: &str| figures[key].as_f64().unwrap_or(f64::NAN));
+    let rate = whole("events_per_second");
     let row = |run: &Value| {
         let number = |key: &str| run[key].as_f64().unwrap_or(f64::NAN);
         let ms = |key: &str| format!("{:.0} ms", number(key) * 1e3);
         format!(
-            "| {} | {} | {} | {:.0} % | {:.1} % | {:.1} % | {} | {:.4} | {:.4} | {:.4} |\n",
+            "| {} | {} | {} | {:.0} s | {:.0} % | {:.1} % | {:.1} % | {} | {:.4} | {:.4} | {:.4} |\n",
             run["stream"].as_str().unwrap_or_default(),
             run["model"].as_str().unwrap_or_default(),
             number("events_count"),
+            number("events_count") / rate,
             100.0 * number("trained_events_ratio"),
             100.0 * number("fresh_within_100ms_ratio"),
             100.0 * number("fresh_within_250ms_ratio"),
@@ -197,17 +199,17 @@ fn page(figures: &Value) -> String {
     format!(
         "# More events than can be trained on\n\n\
          <!-- Made by `make overload`: change tests/it/overload.rs, not this. -->\n\n\
-         Whole streams, edges only, through Apache Kafka at {} events a second, beside {} requests a second for single\n\
-         embeddings. Every event reaches graph and memory; as many get a gradient step as keep the learner near\n\
+         Whole streams, edges only, through Apache Kafka at {rate:.0} events a second, beside {:.0} requests a second for\n\
+         single embeddings. Every event reaches graph and memory; as many get a gradient step as keep the learner near\n\
          `learner.lag_target_ms`. The last column is the same stream with a step for every event, however long that takes.\n\
-         Average precision is the mean over all batches that were scored, each before it was\n\
-         learned. {}, {} cores, {:.1} GiB of memory; broker, producer and clients ran on the same machine.\n\n\
-         | stream | model | events | trained on | reflected within 0.1 s | 0.25 s | reads p99 | AP | EdgeBank | AP, all trained on |\n\
-         |---|---|--:|--:|--:|--:|--:|--:|--:|--:|\n{rows}\n\
+         Average precision is the mean over all batches that were scored, each before it was learned; a model begins\n\
+         untrained, and a stream lasts only as long as its column says. {}, {} cores, {:.1} GiB of memory; broker,\n\
+         producer and clients ran on the same machine.\n\n\
+         | stream | model | events | lasts | trained on | reflected within 0.1 s | 0.25 s | reads p99 | AP | EdgeBank | AP, all trained on |\n\
+         |---|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n{rows}\n\
          An event is reflected when responses are computed with it, counted from when it was sent. All figures are in\n\
          [overload.json](overload.json).\n",
-        figures["events_per_second"],
-        figures["requests_per_second"],
+        whole("requests_per_second"),
         machine["cpu"].as_str().unwrap_or("an unknown CPU"),
         machine["cores"],
         machine["memory_bytes"].as_f64().unwrap_or_default() / f64::from(1 << 30),
@@ -221,6 +223,14 @@ fn the_page_has_a_row_for_each_run() {
         "average_precision": 0.9, "average_precision_of_all_trained": 0.91, "edgebank_average_precision": 0.8});
     let page = page(&json!({"events_per_second": 20_000, "requests_per_second": 200, "runs": [run],
         "machine": {"cpu": "one", "cores": 2, "memory_bytes": 1_u64 << 30}}));
-    let row = "| s | walk | 1000 | 25 % | 95.0 % | 99.5 % | 3 ms | 0.9000 | 0.8000 | 0.9100 |";
+    let row = "| s | walk | 1000 | 0 s | 25 % | 95.0 % | 99.5 % | 3 ms | 0.9000 | 0.8000 | 0.9100 |";
     assert!(page.contains(row) && page.contains("one, 2 cores, 1.0 GiB"), "{page}");
+}
+
+#[test]
+fn the_page_is_made_of_its_figures() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/benchmarks");
+    let read = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap();
+    let made = page(&serde_json::from_str(&read("overload.json")).unwrap());
+    assert_eq!(made, read("overload.md"), "make overload writes both");
 }
