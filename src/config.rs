@@ -32,6 +32,7 @@ mod property_map;
 mod schema;
 mod text;
 mod time_unit;
+mod topics;
 
 use self::layers::{Layer, blame, merged};
 
@@ -42,6 +43,7 @@ pub use mapping::{Mapping, Texts};
 pub use model::{AggregatorKind, ModelKind};
 pub use schema::json_schema;
 pub use time_unit::StreamTimeUnit;
+pub use topics::{Topic, TopicSection};
 
 /// The default settings, with their documentation.
 pub const DEFAULT_FILE: &str = include_str!("../deploy/evergraph.toml");
@@ -69,9 +71,9 @@ pub enum ConfigError {
         /// What it must be.
         expected: &'static str,
     },
-    /// A mapping cannot be used.
+    /// A mapping or a topic, which has a name of its own, cannot be used.
     #[error("{key}: {detail}")]
-    Mapping {
+    Named {
         /// The key.
         key: String,
         /// What is wrong with it, and what to write.
@@ -135,7 +137,7 @@ section!(/// `[ingest.kafka]`
 IngestKafka {
     brokers: String, topic: String, mapping: String, group: String, dead_letter_topic: String,
     batch_messages_max: usize, batch_wait_ms: u64, lost_data_policy: LostDataPolicy, tombstones: Tombstones,
-    properties: property_map::Properties,
+    properties: property_map::Properties, topics: BTreeMap<String, Topic>,
 });
 section!(/// `[log]`
     Log { segment_bytes: u64, commit_events_max: usize, commit_bytes_max: usize, retention_bytes: u64,

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::Result;
 
 use super::output;
-use crate::config::Config;
+use crate::config::{Config, TopicSection};
 use crate::daemon::source_options::{decode_options, kafka_options};
 use crate::event::Event;
 use crate::ingest::kafka::{SampledMessage, newest, preflight};
@@ -27,12 +27,9 @@ pub(super) struct Outcome {
     pub refused: usize,
 }
 
-/// Shows the newest messages of the topic of the settings.
-pub(super) fn of_topic(config: &Config, count: usize) -> Result<Outcome> {
-    let kafka = &config.ingest.kafka;
-    let mut options = kafka_options(kafka);
-    options.decode = decode_options(config);
-    options.mapping = config.mapping(&kafka.mapping);
+/// Shows the newest messages of a topic of the settings.
+pub(super) fn of_topic(config: &Config, topic: &TopicSection, count: usize) -> Result<Outcome> {
+    let options = kafka_options(config, &topic.settings);
     let ranges = preflight(&options, BROKER_PATIENCE)?.partitions;
     let messages = newest(&options, &ranges, count, BROKER_PATIENCE)?;
     if messages.is_empty() {
@@ -47,7 +44,7 @@ pub(super) fn of_topic(config: &Config, count: usize) -> Result<Outcome> {
         show(&place, read, &mut outcome)?;
     }
     if outcome.refused > 0 {
-        propose_for("kafka", &messages)?;
+        propose_for(&topic.section, &messages)?;
     }
     Ok(outcome)
 }
@@ -80,7 +77,7 @@ pub(super) fn of_file(config: &Config, path: &Path, mapping: &str, count: usize)
             value: Some(text.into_bytes()),
             headers: Vec::new(),
         });
-        propose_for("file", &messages.collect::<Vec<_>>())?;
+        propose_for("ingest.file", &messages.collect::<Vec<_>>())?;
     }
     Ok(outcome)
 }
@@ -172,7 +169,7 @@ fn settings(source: &str, options: &MappingOptions) -> String {
         let stream = options.stream_unit.or(options.ts_unit).unwrap_or(Unit::Milliseconds);
         let _ = writeln!(text, "[stream]\ntime_unit = \"{}\"\n", unit(stream));
     }
-    let _ = writeln!(text, "[ingest.{source}]\nmapping = \"proposed\"\n\n[ingest.mappings.proposed]");
+    let _ = writeln!(text, "[{source}]\nmapping = \"proposed\"\n\n[ingest.mappings.proposed]");
     match options.envelope {
         Envelope::None => {}
         Envelope::Debezium => text.push_str("envelope = \"debezium\"\n"),

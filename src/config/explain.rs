@@ -6,8 +6,8 @@ use std::path::Path;
 use config::Environment;
 use serde_json::Value;
 
-use super::layers::{Layer, PROPERTIES, environment};
-use super::mapping::{EXAMPLE, MAPPINGS};
+use super::layers::{Layer, NAMED, PROPERTIES, environment};
+use super::mapping::EXAMPLE;
 use super::{Config, ConfigError, document};
 use crate::ingest::kafka::KafkaClientOptions;
 
@@ -73,8 +73,8 @@ impl Config {
             } else if !entry.is_section {
                 settings.extend(setting(&layers, &entry.path));
             }
-            if entry.path == MAPPINGS {
-                settings.extend(mappings(&layers).iter().filter_map(|key| setting(&layers, key)));
+            if NAMED.contains(&entry.path.as_str()) {
+                settings.extend(named(&layers, &entry.path).iter().filter_map(|key| setting(&layers, key)));
             }
         }
         Ok(settings)
@@ -93,11 +93,11 @@ fn setting(layers: &[Layer], key: &str) -> Option<Setting> {
     Some(Setting { key: key.to_owned(), value, origin: layer.origin, place })
 }
 
-/// The keys of all mappings but the one of the default file.
-fn mappings(layers: &[Layer]) -> BTreeSet<String> {
+/// The keys of all sections of a table but the one of the default file.
+fn named(layers: &[Layer], table: &str) -> BTreeSet<String> {
     let keys = layers.iter().flat_map(|layer| layer.leaves().into_keys());
-    let example = format!("{MAPPINGS}.{EXAMPLE}.");
-    keys.filter(|key| key.starts_with(&format!("{MAPPINGS}.")) && !key.starts_with(&example)).collect()
+    let example = format!("{table}.{EXAMPLE}.");
+    keys.filter(|key| key.starts_with(&format!("{table}.")) && !key.starts_with(&example)).collect()
 }
 
 /// The environment and flags write everything as text.

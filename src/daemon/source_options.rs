@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::config::{self, Config, IngestKafka, LostDataPolicy};
+use crate::config::{self, Config, IngestKafka, LostDataPolicy, Topic};
 use crate::ingest::dead_letter::{DeadLetterFileOptions, DeadLetterTarget, DeadLetterTopicOptions};
 use crate::ingest::decode::{DecodeOptions, Tombstones};
 use crate::ingest::kafka::{DataLossPolicy, KafkaClientOptions, KafkaSourceOptions};
@@ -20,14 +20,8 @@ pub(super) fn push_options(config: &Config) -> PushOptions {
 #[must_use]
 pub fn decode_options(config: &Config) -> DecodeOptions {
     let stream = &config.stream;
-    let tombstones = match config.ingest.kafka.tombstones {
-        config::Tombstones::DeleteNode => Tombstones::DeleteNode,
-        config::Tombstones::Ignore => Tombstones::Ignore,
-        config::Tombstones::DeadLetter => Tombstones::DeadLetter,
-    };
     let dimension = stream.edge_feature_dimension.max(stream.node_feature_dimension);
     DecodeOptions {
-        tombstones,
         edge_features: Some(stream.edge_feature_dimension),
         node_features: Some(stream.node_feature_dimension),
         ..DecodeOptions::for_rows_of(dimension)
@@ -62,10 +56,39 @@ pub fn client_options(kafka: &IngestKafka) -> KafkaClientOptions {
     client
 }
 
-/// The Kafka source of the settings, without what depends on the stream.
+/// The topic of dead letters that a topic has for itself.
+pub(super) fn own_dead_letter_topic(config: &Config, topic: &Topic) -> Option<DeadLetterTopicOptions> {
+    let kafka = &config.ingest.kafka;
+    if topic.dead_letter_topic.is_empty() || topic.dead_letter_topic == kafka.dead_letter_topic {
+        return None;
+    }
+    let mut own = DeadLetterTopicOptions::new(&kafka.brokers, &topic.dead_letter_topic);
+    own.client = client_options(kafka);
+    Some(own)
+}
+
+/// The Kafka source of every topic of the settings; none without brokers.
 #[must_use]
-pub fn kafka_options(kafka: &IngestKafka) -> KafkaSourceOptions {
-    let mut options = KafkaSourceOptions::new(&kafka.brokers, &kafka.topic, &kafka.group);
+pub fn kafka_sources(config: &Config) -> Vec<KafkaSourceOptions> {
+    let kafka = &config.ingest.kafka;
+    if kafka.brokers.is_empty() {
+        return Vec::new();
+    }
+    kafka.all_topics().iter().map(|topic| kafka_options(config, &topic.settings)).collect()
+}
+
+/// The Kafka source of a topic.
+#[must_use]
+pub fn kafka_options(config: &Config, topic: &Topic) -> KafkaSourceOptions {
+    let kafka = &config.ingest.kafka;
+    let mut options = KafkaSourceOptions::new(&kafka.brokers, &topic.topic, &kafka.group);
+    options.decode = decode_options(config);
+    options.decode.tombstones = match topic.tombstones {
+        config::Tombstones::DeleteNode => Tombstones::DeleteNode,
+        config::Tombstones::Ignore => Tombstones::Ignore,
+        config::Tombstones::DeadLetter => Tombstones::DeadLetter,
+    };
+    options.mapping = config.mapping(&topic.mapping);
     options.client = client_options(kafka);
     options.batch_max_events = kafka.batch_messages_max;
     options.batch_wait = Duration::from_millis(kafka.batch_wait_ms);

@@ -14,7 +14,9 @@ use anyhow::{Context, Result};
 use crossbeam_channel::Sender;
 use parking_lot::Mutex;
 
-use super::source_options::{dead_letter_target, decode_options, kafka_options, push_options};
+use super::source_options::{
+    dead_letter_target, decode_options, kafka_options, own_dead_letter_topic, push_options,
+};
 use crate::api::{OperatorError, SourceReport};
 use crate::appender::Index;
 use crate::catalog::{Catalog, CatalogError, PausedSource};
@@ -52,8 +54,8 @@ struct Inner {
     generated: Option<GeneratedOptions>,
     gate: Option<Arc<Gate>>,
     running: Mutex<Vec<Running>>,
-    /// What a Kafka source is started with, once there is one.
-    kafka: OnceLock<(KafkaSourceOptions, SourceWiring)>,
+    /// What each Kafka source is started with, by its name.
+    kafka: OnceLock<BTreeMap<String, (KafkaSourceOptions, SourceWiring)>>,
     /// Held while a source is taken to other positions.
     moving: Mutex<()>,
     stop: Arc<AtomicBool>,
@@ -229,13 +231,8 @@ impl Sources {
             options.mapping = config.mapping(&file.mapping);
             running.push(Running::File { source: Replay::start(options, wiring.clone())? });
         }
-        let kafka = &config.ingest.kafka;
-        if !kafka.brokers.is_empty() {
-            let mut options = kafka_options(kafka);
-            options.decode = decode_options(config);
-            options.mapping = config.mapping(&kafka.mapping);
-            options.clusters = clusters;
-            let (options, wiring) = self.0.kafka.get_or_init(|| (options, wiring.clone()));
+        let topics = topic_sources(config, wiring, &clusters)?;
+        for (options, wiring) in self.0.kafka.get_or_init(|| topics).values() {
             let source = KafkaSource::start(options.clone(), wiring.clone())
                 .context("ingest.kafka: the settings cannot be used")?;
             running.push(Running::Kafka { source: Arc::new(source) });
@@ -296,6 +293,29 @@ impl Sources {
         };
         self.0.running.lock().iter().map(report).collect()
     }
+}
+
+/// What the source of each topic is started with, by its name.
+fn topic_sources(
+    config: &Config,
+    wiring: &SourceWiring,
+    clusters: &ClusterMemory,
+) -> Result<BTreeMap<String, (KafkaSourceOptions, SourceWiring)>> {
+    let mut sources = BTreeMap::new();
+    if config.ingest.kafka.brokers.is_empty() {
+        return Ok(sources);
+    }
+    for topic in config.ingest.kafka.all_topics() {
+        let mut options = kafka_options(config, &topic.settings);
+        options.clusters = clusters.clone();
+        let mut wiring = wiring.clone();
+        if let Some(own) = own_dead_letter_topic(config, &topic.settings) {
+            let key = format!("{}.dead_letter_topic", topic.section);
+            wiring.dead_letters = wiring.dead_letters.with_topic(own).context(key)?;
+        }
+        sources.insert(options.source_name(), (options, wiring));
+    }
+    Ok(sources)
 }
 
 /// The report of a source that an operator paused. A fault of the source takes precedence.

@@ -44,6 +44,7 @@ mod kafka_daemon;
 mod kafka_ingest;
 mod kafka_reconnect;
 mod kafka_topic;
+mod kafka_topics;
 mod kernels_compile;
 mod kernels_host;
 mod keys;
