@@ -9,8 +9,8 @@ use clap::Args;
 use super::{ConfigArgs, machine, output, sample};
 use crate::api::{Keys, Tls};
 use crate::catalog::Catalog;
-use crate::config::Config;
-use crate::daemon::source_options::{decode_options, kafka_options, kafka_sources};
+use crate::config::{Config, TopicSection};
+use crate::daemon::source_options::{decode_options, kafka_options, kafka_sources, schema_registry};
 use crate::daemon::{DeviceSelection, fixed_settings};
 use crate::device::{CudaFound, Device};
 use crate::ingest::csv::CsvReader;
@@ -75,11 +75,21 @@ pub(super) fn run(args: &CheckArgs) -> Result<()> {
     if config.ingest.file.path != Path::new("") {
         report("file", event_file(&config))?;
     }
-    let topics = kafka_sources(&config);
+    let topics = match kafka_sources(&config) {
+        Ok(topics) => topics,
+        Err(error) => {
+            report("registry", Err(error.to_string()))?;
+            Vec::new()
+        }
+    };
     if topics.is_empty() {
         report("kafka", Ok("not configured".to_owned()))?;
+    } else if let Ok(Some(registry)) = schema_registry(&config) {
+        let url = &config.ingest.kafka.registry.url;
+        let responds = registry.probe().map(|()| format!("{url} responds"));
+        report("registry", responds.map_err(|down| down.to_string()))?;
     }
-    for options in &topics {
+    for (_, options) in &topics {
         report("kafka", topic(options))?;
         for warning in missing_rights(options) {
             output::print(&format!("warn  kafka: {warning}"))?;
@@ -89,21 +99,20 @@ pub(super) fn run(args: &CheckArgs) -> Result<()> {
         report("dead letters", topic(&options))?;
     }
     if let Some(count) = args.sample {
-        show_sample(&config, count as usize)?;
+        show_sample(&config, &topics, count as usize)?;
     }
     ensure!(faults == 0, "{faults} part(s) would not work; see the lines that begin with FAULT");
     Ok(())
 }
 
 /// Real messages as events. A broker that does not respond was reported above.
-fn show_sample(config: &Config, count: usize) -> Result<()> {
+fn show_sample(config: &Config, topics: &[(TopicSection, KafkaSourceOptions)], count: usize) -> Result<()> {
     let file = &config.ingest.file;
     if file.path != Path::new("") {
         sample::of_file(config, &file.path, &file.mapping, count)?;
     }
-    let kafka = &config.ingest.kafka;
-    for topic in kafka.all_topics().iter().filter(|_| !kafka.brokers.is_empty()) {
-        if let Err(error) = sample::of_topic(config, topic, count) {
+    for (topic, options) in topics {
+        if let Err(error) = sample::of_topic(&topic.section, options, count) {
             output::print(&format!("warn  sample: {error:#}"))?;
         }
     }

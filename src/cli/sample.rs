@@ -8,11 +8,11 @@ use std::time::Duration;
 use anyhow::Result;
 
 use super::output;
-use crate::config::{Config, TopicSection};
-use crate::daemon::source_options::{decode_options, kafka_options};
+use crate::config::Config;
+use crate::daemon::source_options::decode_options;
 use crate::event::Event;
-use crate::ingest::kafka::{SampledMessage, newest, preflight};
-use crate::ingest::mapping::{Decoded, Envelope, MappingOptions, MessageReader, TimeFormat, Unit, propose};
+use crate::ingest::kafka::{KafkaSourceOptions, SampledMessage, newest, preflight};
+use crate::ingest::mapping::{Decoded, Envelope, MappingOptions, TimeFormat, Unit, propose};
 use crate::ingest::rejection::Rejection;
 use crate::ingest::rows::{Row, Rows};
 
@@ -28,14 +28,13 @@ pub(super) struct Outcome {
 }
 
 /// Shows the newest messages of a topic of the settings.
-pub(super) fn of_topic(config: &Config, topic: &TopicSection, count: usize) -> Result<Outcome> {
-    let options = kafka_options(config, &topic.settings);
-    let ranges = preflight(&options, BROKER_PATIENCE)?.partitions;
-    let messages = newest(&options, &ranges, count, BROKER_PATIENCE)?;
+pub(super) fn of_topic(section: &str, options: &KafkaSourceOptions, count: usize) -> Result<Outcome> {
+    let ranges = preflight(options, BROKER_PATIENCE)?.partitions;
+    let messages = newest(options, &ranges, count, BROKER_PATIENCE)?;
     if messages.is_empty() {
         output::print(&format!("msg   {}: there is none", options.topic))?;
     }
-    let reader = MessageReader::new(options.decode, options.mapping.clone());
+    let reader = options.reader();
     let mut outcome = Outcome::default();
     for message in &messages {
         let read = message.read(|message| reader.read(message));
@@ -44,7 +43,7 @@ pub(super) fn of_topic(config: &Config, topic: &TopicSection, count: usize) -> R
         show(&place, read, &mut outcome)?;
     }
     if outcome.refused > 0 {
-        propose_for(&topic.section, &messages)?;
+        propose_for(section, &messages.iter().map(|message| message.unwrapped(&reader)).collect::<Vec<_>>())?;
     }
     Ok(outcome)
 }

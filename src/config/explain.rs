@@ -81,11 +81,15 @@ impl Config {
     }
 }
 
+/// Settings whose values are secrets.
+const SECRETS: [&str; 2] = ["ingest.kafka.registry.password", "ingest.kafka.registry.token"];
+
 fn setting(layers: &[Layer], key: &str) -> Option<Setting> {
     let found = |layer: &Layer| layer.settings.get::<Value>(key).ok();
     let usual = layers.first().and_then(found);
     let (layer, value) = layers.iter().rev().find_map(|layer| Some((layer, found(layer)?)))?;
     let value = match (value, usual) {
+        (Value::String(text), _) if SECRETS.contains(&key) && !text.is_empty() => "***".into(),
         (Value::String(text), Some(usual)) => typed_like(&usual, text),
         (value, _) => value,
     };
@@ -151,6 +155,7 @@ mod tests {
             ("EVERGRAPH__INGEST__KAFKA__TOPIC", "007"),
             ("EVERGRAPH__INGEST__KAFKA__PROPERTIES__SASL__PASSWORD", "hunter2"),
             ("EVERGRAPH__INGEST__KAFKA__PROPERTIES__SASL__USERNAME", "me"),
+            ("EVERGRAPH__INGEST__KAFKA__REGISTRY__TOKEN", "hunter2"),
         ];
         let variables = variables.map(|(key, value)| (key.to_owned(), value.to_owned()));
         let environment = environment().source(Some(variables.into_iter().collect()));
@@ -171,6 +176,8 @@ mod tests {
         let secret = "EVERGRAPH__INGEST__KAFKA__PROPERTIES__SASL__PASSWORD";
         assert_eq!(of("ingest.kafka.properties.sasl.password"), setting("\"***\"", "environment", secret));
         assert_eq!(of("ingest.kafka.properties.sasl.username").0, "\"me\"");
+        assert_eq!(of("ingest.kafka.registry.token").0, "\"***\"");
+        assert_eq!(of("ingest.kafka.registry.password").0, "\"\"");
         assert!(!format!("{settings:?}").contains("hunter2"));
         let keys = document::entries().into_iter().filter(|entry| !entry.is_section).count();
         assert_eq!(settings.len(), keys + 2, "all of them");

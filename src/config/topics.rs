@@ -5,6 +5,7 @@ use serde::Deserialize;
 
 use super::mapping::EXAMPLE;
 use super::{Config, ConfigError, IngestKafka, Tombstones};
+use crate::ingest::registry::Format;
 
 /// The section of all topics.
 pub(super) const TOPICS: &str = "ingest.kafka.topics";
@@ -18,6 +19,7 @@ const DEFAULT_TOPIC: &str = "evergraph-events";
 pub struct Topic {
     pub topic: String,
     pub mapping: String,
+    pub format: Format,
     pub tombstones: Tombstones,
     pub dead_letter_topic: String,
 }
@@ -27,6 +29,7 @@ impl Default for Topic {
         Self {
             topic: String::new(),
             mapping: String::new(),
+            format: Format::Json,
             tombstones: Tombstones::DeadLetter,
             dead_letter_topic: String::new(),
         }
@@ -60,6 +63,7 @@ impl IngestKafka {
             let settings = Topic {
                 topic: own.to_owned(),
                 mapping: self.mapping.clone(),
+                format: self.format,
                 tombstones: self.tombstones,
                 dead_letter_topic: String::new(),
             };
@@ -89,7 +93,11 @@ impl Config {
         }
         let all = kafka.all_topics();
         for (place, TopicSection { section, settings }) in all.iter().enumerate() {
-            let Topic { topic, mapping, tombstones, .. } = settings;
+            let Topic { topic, mapping, format, tombstones, .. } = settings;
+            if *format == Format::Avro && kafka.registry.url.is_empty() {
+                let detail = "avro needs the schemas: set ingest.kafka.registry.url".to_owned();
+                fault(format!("{section}.format"), detail);
+            }
             let mut before = all.iter().take(place);
             if let Some(first) = before.find(|first| first.settings.topic == *topic) {
                 let detail = format!(
@@ -106,6 +114,18 @@ impl Config {
                 fault(format!("{section}.tombstones"), detail);
             }
         }
+        let registry = &kafka.registry;
+        let key = |name: &str| format!("ingest.kafka.registry.{name}");
+        let address = registry.url.strip_prefix("https://").or_else(|| registry.url.strip_prefix("http://"));
+        if !registry.url.is_empty()
+            && address.is_none_or(|address| address.is_empty() || address.contains('@'))
+        {
+            let detail = "must be as in https://registry:8081; name and password are settings of their own";
+            fault(key("url"), detail.to_owned());
+        }
+        if !registry.token.0.is_empty() && !registry.username.is_empty() {
+            fault(key("token"), "must be empty where ingest.kafka.registry.username is set".to_owned());
+        }
         faults
     }
 
@@ -117,19 +137,27 @@ impl Config {
         let unread = all.iter().all(|topic| topic.section != "ingest.kafka");
         if unread && (!kafka.mapping.is_empty() || kafka.tombstones != Tombstones::DeadLetter) {
             warnings.push(format!(
-                "ingest.kafka.mapping and ingest.kafka.tombstones are not used, because ingest.kafka.topic is empty and \
-                 [{TOPICS}] names what is read; set them there"
+                "ingest.kafka.mapping and ingest.kafka.tombstones are not used, because ingest.kafka.topic is empty \
+                 and [{TOPICS}] names what is read; set them there"
             ));
         }
         if kafka.brokers.is_empty() && kafka.topics.values().any(|topic| !topic.topic.is_empty()) {
             warnings.push(format!("[{TOPICS}] is not used, because ingest.kafka.brokers is empty"));
         }
+        let registry = &kafka.registry;
+        let has_secrets = !registry.token.0.is_empty() || !registry.password.0.is_empty();
+        if has_secrets && registry.url.starts_with("http://") {
+            warnings.push(
+                "ingest.kafka.registry.url is plain HTTP: the credentials can be read on the way; use https"
+                    .to_owned(),
+            );
+        }
         for TopicSection { section, settings } in &all {
             let letters = kafka.dead_letter_topic_of(settings);
             if all.iter().any(|read| read.settings.topic == letters) {
                 warnings.push(format!(
-                    "dead letters of [{section}] go to {letters}, which is read as well: each would be read and refused \
-                     again, without end; give them a topic of their own"
+                    "dead letters of [{section}] go to {letters}, which is read as well: each would be read and \
+                     refused again, without end; give them a topic of their own"
                 ));
             }
         }
@@ -170,9 +198,9 @@ mod tests {
     fn topics_of_sections_are_read_beside_the_one_that_is_named_first() {
         let of = |section: &str, topic: &str| (section.to_owned(), topic.to_owned());
         let section = ("ingest.kafka.topics.orders.topic", "shop.public.orders");
-        let orders = of("ingest.kafka.topics.orders", "shop.public.orders");
-        assert_eq!(topics(&[section]), [orders.clone()], "the default topic is not one that was named");
-        assert_eq!(topics(&[section, ("ingest.kafka.topic", "a")]), [of("ingest.kafka", "a"), orders]);
+        let orders = || of("ingest.kafka.topics.orders", "shop.public.orders");
+        assert_eq!(topics(&[section]), [orders()], "the default topic is not one that was named");
+        assert_eq!(topics(&[section, ("ingest.kafka.topic", "a")]), [of("ingest.kafka", "a"), orders()]);
     }
 
     #[test]
@@ -201,6 +229,21 @@ mod tests {
                 "[ingest.kafka.topics.orders]\ntopic = \"o\"\ntombstones = \"delete_node\"\nmapping = \"example\"\n",
                 "ingest.kafka.topics.orders.tombstones: delete_node deletes",
             ),
+            (
+                "[ingest.kafka.topics.orders]\ntopic = \"o\"\nformat = \"avro\"\n",
+                "ingest.kafka.topics.orders.format: avro needs the schemas",
+            ),
+            ("format = \"avro\"\n", "ingest.kafka.format: avro needs the schemas"),
+            (
+                "[ingest.kafka.registry]\nurl = \"registry:8081\"\n",
+                "ingest.kafka.registry.url: must be as in",
+            ),
+            ("[ingest.kafka.registry]\nurl = \"http://a:b@c\"\n", "ingest.kafka.registry.url: must be as in"),
+            (
+                "[ingest.kafka.registry]\nusername = \"a\"\ntoken = \"b\"\n",
+                "ingest.kafka.registry.token: must be empty where",
+            ),
+            ("[ingest.kafka.registry]\nurl = \"http://c\"\ntoken = \"b\"\n", "can be read on the way"),
             (
                 "[ingest.kafka.topics.orders]\ntopicc = \"o\"\n",
                 "ingest.kafka.topics.orders.topicc: there is no such setting",

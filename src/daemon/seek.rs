@@ -172,8 +172,8 @@ pub struct Seek {
 }
 
 impl Seek {
-    /// Plans a seek of one partition, or all, to `target`, of the source of this name, which may be left out where there
-    /// is one.
+    /// Plans a seek of one partition, or all, to `target`, of the source of this name, which may be left out where
+    /// there is one.
     ///
     /// # Errors
     /// When a daemon runs on the data directory, no broker is configured or reachable, there is no such source or
@@ -184,7 +184,8 @@ impl Seek {
         target: Target,
         partition: Option<i32>,
     ) -> Result<Self> {
-        let sources = kafka_sources(config);
+        let sources: Vec<KafkaSourceOptions> =
+            kafka_sources(config)?.into_iter().map(|(_, options)| options).collect();
         ensure!(
             !sources.is_empty(),
             "ingest.kafka.brokers is empty: only a Kafka source can seek; pass the settings that the daemon runs with"

@@ -1,12 +1,14 @@
 //! Converts the settings of sources into the sources' options.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use crate::config::{self, Config, IngestKafka, LostDataPolicy, Topic};
+use crate::config::{self, Config, IngestKafka, LostDataPolicy, Topic, TopicSection};
 use crate::ingest::dead_letter::{DeadLetterFileOptions, DeadLetterTarget, DeadLetterTopicOptions};
 use crate::ingest::decode::{DecodeOptions, Tombstones};
 use crate::ingest::kafka::{DataLossPolicy, KafkaClientOptions, KafkaSourceOptions};
 use crate::ingest::push::PushOptions;
+use crate::ingest::registry::{Format, Registry, RegistryError, RegistryOptions, Wire};
 
 pub(super) fn push_options(config: &Config) -> PushOptions {
     PushOptions {
@@ -67,17 +69,48 @@ pub(super) fn own_dead_letter_topic(config: &Config, topic: &Topic) -> Option<De
     Some(own)
 }
 
-/// The Kafka source of every topic of the settings; none without brokers.
-#[must_use]
-pub fn kafka_sources(config: &Config) -> Vec<KafkaSourceOptions> {
+/// The Kafka source of every topic of the settings; none without brokers. They share a registry and what it knows.
+///
+/// # Errors
+/// When the registry's certificates cannot be used.
+pub fn kafka_sources(config: &Config) -> Result<Vec<(TopicSection, KafkaSourceOptions)>, RegistryError> {
     let kafka = &config.ingest.kafka;
     if kafka.brokers.is_empty() {
-        return Vec::new();
+        return Ok(Vec::new());
     }
-    kafka.all_topics().iter().map(|topic| kafka_options(config, &topic.settings)).collect()
+    let registry = schema_registry(config)?;
+    let source = |topic: TopicSection| {
+        let mut options = kafka_options(config, &topic.settings);
+        options.wire = match topic.settings.format {
+            Format::Json => None,
+            Format::JsonSchema => Some(Wire::JsonSchema),
+            Format::Avro => registry.clone().map(Wire::Avro),
+        };
+        (topic, options)
+    };
+    Ok(kafka.all_topics().into_iter().map(source).collect())
 }
 
-/// The Kafka source of a topic.
+/// The schema registry of the settings, if they have one.
+///
+/// # Errors
+/// When its certificates cannot be used.
+pub fn schema_registry(config: &Config) -> Result<Option<Arc<Registry>>, RegistryError> {
+    let registry = &config.ingest.kafka.registry;
+    if registry.url.is_empty() {
+        return Ok(None);
+    }
+    let options = RegistryOptions {
+        url: registry.url.clone(),
+        username: registry.username.clone(),
+        password: registry.password.0.clone(),
+        token: registry.token.0.clone(),
+        ca_file: registry.ca_file.clone(),
+    };
+    Registry::open(&options).map(|registry| Some(Arc::new(registry)))
+}
+
+/// How a topic is reached and what its messages mean, without how they are unwrapped.
 #[must_use]
 pub fn kafka_options(config: &Config, topic: &Topic) -> KafkaSourceOptions {
     let kafka = &config.ingest.kafka;

@@ -2,6 +2,7 @@
 //! ends.
 
 mod moving;
+mod topics;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,9 +15,7 @@ use anyhow::{Context, Result};
 use crossbeam_channel::Sender;
 use parking_lot::Mutex;
 
-use super::source_options::{
-    dead_letter_target, decode_options, kafka_options, own_dead_letter_topic, push_options,
-};
+use super::source_options::{dead_letter_target, decode_options, push_options};
 use crate::api::{OperatorError, SourceReport};
 use crate::appender::Index;
 use crate::catalog::{Catalog, CatalogError, PausedSource};
@@ -25,7 +24,7 @@ use crate::event::{BodyFormat, Intake, IntakeError, IntakeResponse, Submission, 
 use crate::ingest::admit::{Admission, AdmitOptions, LatePolicy as AdmitLate, NodeLimit};
 use crate::ingest::dead_letter::DeadLetters;
 use crate::ingest::generated::{self, GeneratedWorld};
-use crate::ingest::kafka::{ClusterMemory, KafkaSource, KafkaSourceOptions, KafkaState};
+use crate::ingest::kafka::{ClusterMemory, KafkaSource, KafkaState};
 use crate::ingest::push::{PUSH_SOURCE, PushIntake};
 use crate::ingest::rejection::IngestStats;
 use crate::ingest::replay::{Replay, ReplayOptions, ReplayState};
@@ -55,7 +54,7 @@ struct Inner {
     gate: Option<Arc<Gate>>,
     running: Mutex<Vec<Running>>,
     /// What each Kafka source is started with, by its name.
-    kafka: OnceLock<BTreeMap<String, (KafkaSourceOptions, SourceWiring)>>,
+    kafka: OnceLock<topics::TopicSources>,
     /// Held while a source is taken to other positions.
     moving: Mutex<()>,
     stop: Arc<AtomicBool>,
@@ -231,7 +230,7 @@ impl Sources {
             options.mapping = config.mapping(&file.mapping);
             running.push(Running::File { source: Replay::start(options, wiring.clone())? });
         }
-        let topics = topic_sources(config, wiring, &clusters)?;
+        let topics = topics::sources(config, wiring, &clusters)?;
         for (options, wiring) in self.0.kafka.get_or_init(|| topics).values() {
             let source = KafkaSource::start(options.clone(), wiring.clone())
                 .context("ingest.kafka: the settings cannot be used")?;
@@ -258,7 +257,14 @@ impl Sources {
         if let Some(gate) = &self.0.gate {
             gate.closed.store(true, Ordering::Release);
         }
-        for source in self.0.running.lock().iter_mut() {
+        let mut running = self.0.running.lock();
+        // All of them, before any is waited for.
+        for source in running.iter() {
+            if let Running::Kafka { source } = source {
+                source.request_stop();
+            }
+        }
+        for source in running.iter_mut() {
             let ended = match source {
                 Running::Generated { thread, .. } => thread.take().is_none_or(|thread| thread.join().is_ok()),
                 Running::Push { .. } => true,
@@ -293,29 +299,6 @@ impl Sources {
         };
         self.0.running.lock().iter().map(report).collect()
     }
-}
-
-/// What the source of each topic is started with, by its name.
-fn topic_sources(
-    config: &Config,
-    wiring: &SourceWiring,
-    clusters: &ClusterMemory,
-) -> Result<BTreeMap<String, (KafkaSourceOptions, SourceWiring)>> {
-    let mut sources = BTreeMap::new();
-    if config.ingest.kafka.brokers.is_empty() {
-        return Ok(sources);
-    }
-    for topic in config.ingest.kafka.all_topics() {
-        let mut options = kafka_options(config, &topic.settings);
-        options.clusters = clusters.clone();
-        let mut wiring = wiring.clone();
-        if let Some(own) = own_dead_letter_topic(config, &topic.settings) {
-            let key = format!("{}.dead_letter_topic", topic.section);
-            wiring.dead_letters = wiring.dead_letters.with_topic(own).context(key)?;
-        }
-        sources.insert(options.source_name(), (options, wiring));
-    }
-    Ok(sources)
 }
 
 /// The report of a source that an operator paused. A fault of the source takes precedence.

@@ -101,6 +101,10 @@ fn two_topics_with_mappings_of_their_own_are_read_each_event_once_across_kills()
         (&source(&status, first)["state"], &source(&status, second)["state"]),
         (&json!("running"), &json!("running"))
     );
+    // How much waits is known a moment after the partition is read.
+    process.wait_until("lags", |status| {
+        [first, second].iter().all(|topic| source(status, topic)["lag_records"]["0"] == 0)
+    });
     let metrics = ureq::get(process.url("/metrics")).call().unwrap().body_mut().read_to_string().unwrap();
     for topic in [first, second] {
         let lag = format!("evergraph_ingest_lag_records{{partition=\"0\",source=\"kafka:{topic}\"}} ");
@@ -259,4 +263,19 @@ fn a_topic_that_is_named_twice_is_refused() {
     let said = Start::in_dir(&folder.path().join("data")).config(&file).fails();
     let expected = "ingest.kafka.topics.again.topic: a is read by [ingest.kafka] already";
     assert!(said.contains(expected), "{said}");
+}
+
+#[test]
+fn the_settings_of_the_page_are_valid() {
+    let page = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/topics.md")).unwrap();
+    let blocks: Vec<&str> =
+        page.split("```toml\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
+    assert_eq!(blocks.len(), 2);
+    for block in blocks {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("evergraph.toml");
+        std::fs::write(&file, block).unwrap();
+        let (faults, warnings) = evergraph::config::Config::examine(Some(&file), &[]);
+        assert_eq!((faults, warnings), (vec![], vec![]), "{block}");
+    }
 }

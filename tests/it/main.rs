@@ -67,6 +67,7 @@ mod process;
 mod protocol_edgebank;
 mod protocol_learned;
 mod python_package;
+mod registry;
 mod research;
 mod serving;
 mod shards;

@@ -154,10 +154,8 @@ impl Letters {
                 file.path.display()
             ));
         }
-        let topics = kafka_sources(&config).into_iter();
-        let kafka = topics
-            .map(|topic| (topic.source_name(), MessageReader::new(topic.decode, topic.mapping.clone())))
-            .collect();
+        let topics = kafka_sources(&config)?.into_iter();
+        let kafka = topics.map(|(_, topic)| (topic.source_name(), topic.reader())).collect();
         let decode = decode_options(&config);
         let http = MessageReader::new(decode, config.mapping(&config.ingest.http.mapping));
         Ok(Self { file, kept, kafka, http, plain: MessageReader::new(decode, None), config })
