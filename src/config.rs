@@ -18,6 +18,7 @@ use thiserror::Error;
 use crate::device::DeviceSpec;
 use crate::device::disk::EngineChoice;
 use crate::graph::Retention;
+use crate::ingest::registry::Format;
 use crate::model::walk::Decay;
 
 mod check;
@@ -32,6 +33,7 @@ mod property_map;
 mod schema;
 mod text;
 mod time_unit;
+mod topics;
 
 use self::layers::{Layer, blame, merged};
 
@@ -41,7 +43,9 @@ pub use explain::{Origin, Setting};
 pub use mapping::{Mapping, Texts};
 pub use model::{AggregatorKind, ModelKind};
 pub use schema::json_schema;
+pub use text::Secret;
 pub use time_unit::StreamTimeUnit;
+pub use topics::{Topic, TopicSection};
 
 /// The default settings, with their documentation.
 pub const DEFAULT_FILE: &str = include_str!("../deploy/evergraph.toml");
@@ -69,9 +73,9 @@ pub enum ConfigError {
         /// What it must be.
         expected: &'static str,
     },
-    /// A mapping cannot be used.
+    /// A mapping or a topic, which has a name of its own, cannot be used.
     #[error("{key}: {detail}")]
-    Mapping {
+    Named {
         /// The key.
         key: String,
         /// What is wrong with it, and what to write.
@@ -133,10 +137,12 @@ section!(/// `[ingest.file]`
     IngestFile { path: PathBuf, mapping: String, events_per_second: f64 });
 section!(/// `[ingest.kafka]`
 IngestKafka {
-    brokers: String, topic: String, mapping: String, group: String, dead_letter_topic: String,
+    brokers: String, topic: String, mapping: String, format: Format, group: String, dead_letter_topic: String,
     batch_messages_max: usize, batch_wait_ms: u64, lost_data_policy: LostDataPolicy, tombstones: Tombstones,
-    properties: property_map::Properties,
+    properties: property_map::Properties, topics: BTreeMap<String, Topic>, registry: KafkaRegistry,
 });
+section!(/// `[ingest.kafka.registry]`
+    KafkaRegistry { url: String, username: String, password: Secret, token: Secret, ca_file: PathBuf });
 section!(/// `[log]`
     Log { segment_bytes: u64, commit_events_max: usize, commit_bytes_max: usize, retention_bytes: u64,
         retention_seconds: u64 });

@@ -135,7 +135,7 @@ pub enum DeleteOp {
 }
 
 /// Every reason for which an event is rejected. The list may grow.
-pub const REJECTION_REASONS: [&str; 18] = [
+pub const REJECTION_REASONS: [&str; 20] = [
     "malformed_json",
     "malformed_row",
     "missing_field",
@@ -154,6 +154,8 @@ pub const REJECTION_REASONS: [&str; 18] = [
     "tombstone",
     "deletion",
     "unstorable",
+    "unknown_schema",
+    "undecodable",
 ];
 
 /// One of [`REJECTION_REASONS`].

@@ -9,12 +9,12 @@ use clap::Args;
 use super::{ConfigArgs, machine, output, sample};
 use crate::api::{Keys, Tls};
 use crate::catalog::Catalog;
-use crate::config::Config;
-use crate::daemon::source_options::{decode_options, kafka_options};
+use crate::config::{Config, TopicSection};
+use crate::daemon::source_options::{decode_options, kafka_options, kafka_sources, schema_registry};
 use crate::daemon::{DeviceSelection, fixed_settings};
 use crate::device::{CudaFound, Device};
 use crate::ingest::csv::CsvReader;
-use crate::ingest::kafka::{KafkaFault, preflight, what_is_missing};
+use crate::ingest::kafka::{KafkaFault, KafkaSourceOptions, preflight, what_is_missing};
 use crate::ingest::rows::Rows;
 use crate::learner::checkpoint;
 use crate::log;
@@ -30,7 +30,7 @@ pub(crate) struct CheckArgs {
     /// Read the whole event log, not only its last segment
     #[arg(long)]
     whole_log: bool,
-    /// Show so many messages of the topic, and rows of the file, as the events that they would be, or why not; where
+    /// Show so many messages of each topic, and rows of the file, as the events that they would be, or why not; where
     /// they cannot be read, propose a mapping. Stores nothing
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     sample: Option<u32>,
@@ -75,35 +75,46 @@ pub(super) fn run(args: &CheckArgs) -> Result<()> {
     if config.ingest.file.path != Path::new("") {
         report("file", event_file(&config))?;
     }
-    let source = &config.ingest.kafka;
-    if source.brokers.is_empty() {
+    let topics = match kafka_sources(&config) {
+        Ok(topics) => topics,
+        Err(error) => {
+            report("registry", Err(error.to_string()))?;
+            Vec::new()
+        }
+    };
+    if topics.is_empty() {
         report("kafka", Ok("not configured".to_owned()))?;
-    } else {
-        report("kafka", topic(&config, &source.topic))?;
-        for warning in missing_rights(&config) {
+    } else if let Ok(Some(registry)) = schema_registry(&config) {
+        let url = &config.ingest.kafka.registry.url;
+        let responds = registry.probe().map(|()| format!("{url} responds"));
+        report("registry", responds.map_err(|down| down.to_string()))?;
+    }
+    for (_, options) in &topics {
+        report("kafka", topic(options))?;
+        for warning in missing_rights(options) {
             output::print(&format!("warn  kafka: {warning}"))?;
         }
-        if !source.dead_letter_topic.is_empty() {
-            report("dead letters", topic(&config, &source.dead_letter_topic))?;
-        }
+    }
+    for options in letter_topics(&config) {
+        report("dead letters", topic(&options))?;
     }
     if let Some(count) = args.sample {
-        show_sample(&config, count as usize)?;
+        show_sample(&config, &topics, count as usize)?;
     }
     ensure!(faults == 0, "{faults} part(s) would not work; see the lines that begin with FAULT");
     Ok(())
 }
 
 /// Real messages as events. A broker that does not respond was reported above.
-fn show_sample(config: &Config, count: usize) -> Result<()> {
+fn show_sample(config: &Config, topics: &[(TopicSection, KafkaSourceOptions)], count: usize) -> Result<()> {
     let file = &config.ingest.file;
     if file.path != Path::new("") {
         sample::of_file(config, &file.path, &file.mapping, count)?;
     }
-    if !config.ingest.kafka.brokers.is_empty()
-        && let Err(error) = sample::of_topic(config, count)
-    {
-        output::print(&format!("warn  sample: {error:#}"))?;
+    for (topic, options) in topics {
+        if let Err(error) = sample::of_topic(&topic.section, options, count) {
+            output::print(&format!("warn  sample: {error:#}"))?;
+        }
     }
     Ok(())
 }
@@ -220,16 +231,28 @@ fn event_file(config: &Config) -> Result<String, String> {
     }
 }
 
-fn topic(config: &Config, topic: &str) -> Result<String, String> {
-    let mut options = kafka_options(&config.ingest.kafka);
-    topic.clone_into(&mut options.topic);
-    let report = preflight(&options, BROKER_PATIENCE).map_err(|fault| fault.to_string())?;
-    Ok(format!("topic {topic} has {} partitions", report.partitions.len()))
+fn topic(options: &KafkaSourceOptions) -> Result<String, String> {
+    let report = preflight(options, BROKER_PATIENCE).map_err(|fault| fault.to_string())?;
+    Ok(format!("topic {} has {} partitions", options.topic, report.partitions.len()))
 }
 
-/// What the source of events can do without for the moment, if its topic can be read at all.
-fn missing_rights(config: &Config) -> Vec<KafkaFault> {
-    let options = kafka_options(&config.ingest.kafka);
-    let Ok(report) = preflight(&options, BROKER_PATIENCE) else { return Vec::new() };
-    what_is_missing(&options, &report.partitions, BROKER_PATIENCE).unwrap_or_else(|fault| vec![fault])
+/// Every topic that dead letters go to, once.
+fn letter_topics(config: &Config) -> Vec<KafkaSourceOptions> {
+    let kafka = &config.ingest.kafka;
+    let mut found: Vec<KafkaSourceOptions> = Vec::new();
+    for topic in kafka.all_topics().iter().filter(|_| !kafka.brokers.is_empty()) {
+        let letters = kafka.dead_letter_topic_of(&topic.settings);
+        if !letters.is_empty() && found.iter().all(|options| options.topic != letters) {
+            let mut options = kafka_options(config, &topic.settings);
+            letters.clone_into(&mut options.topic);
+            found.push(options);
+        }
+    }
+    found
+}
+
+/// What a source of events can do without for the moment, if its topic can be read at all.
+fn missing_rights(options: &KafkaSourceOptions) -> Vec<KafkaFault> {
+    let Ok(report) = preflight(options, BROKER_PATIENCE) else { return Vec::new() };
+    what_is_missing(options, &report.partitions, BROKER_PATIENCE).unwrap_or_else(|fault| vec![fault])
 }

@@ -9,10 +9,10 @@ use anyhow::Result;
 
 use super::output;
 use crate::config::Config;
-use crate::daemon::source_options::{decode_options, kafka_options};
+use crate::daemon::source_options::decode_options;
 use crate::event::Event;
-use crate::ingest::kafka::{SampledMessage, newest, preflight};
-use crate::ingest::mapping::{Decoded, Envelope, MappingOptions, MessageReader, TimeFormat, Unit, propose};
+use crate::ingest::kafka::{KafkaSourceOptions, SampledMessage, newest, preflight};
+use crate::ingest::mapping::{Decoded, Envelope, MappingOptions, TimeFormat, Unit, propose};
 use crate::ingest::rejection::Rejection;
 use crate::ingest::rows::{Row, Rows};
 
@@ -27,18 +27,14 @@ pub(super) struct Outcome {
     pub refused: usize,
 }
 
-/// Shows the newest messages of the topic of the settings.
-pub(super) fn of_topic(config: &Config, count: usize) -> Result<Outcome> {
-    let kafka = &config.ingest.kafka;
-    let mut options = kafka_options(kafka);
-    options.decode = decode_options(config);
-    options.mapping = config.mapping(&kafka.mapping);
-    let ranges = preflight(&options, BROKER_PATIENCE)?.partitions;
-    let messages = newest(&options, &ranges, count, BROKER_PATIENCE)?;
+/// Shows the newest messages of a topic of the settings.
+pub(super) fn of_topic(section: &str, options: &KafkaSourceOptions, count: usize) -> Result<Outcome> {
+    let ranges = preflight(options, BROKER_PATIENCE)?.partitions;
+    let messages = newest(options, &ranges, count, BROKER_PATIENCE)?;
     if messages.is_empty() {
         output::print(&format!("msg   {}: there is none", options.topic))?;
     }
-    let reader = MessageReader::new(options.decode, options.mapping.clone());
+    let reader = options.reader();
     let mut outcome = Outcome::default();
     for message in &messages {
         let read = message.read(|message| reader.read(message));
@@ -47,7 +43,7 @@ pub(super) fn of_topic(config: &Config, count: usize) -> Result<Outcome> {
         show(&place, read, &mut outcome)?;
     }
     if outcome.refused > 0 {
-        propose_for("kafka", &messages)?;
+        propose_for(section, &messages.iter().map(|message| message.unwrapped(&reader)).collect::<Vec<_>>())?;
     }
     Ok(outcome)
 }
@@ -80,7 +76,7 @@ pub(super) fn of_file(config: &Config, path: &Path, mapping: &str, count: usize)
             value: Some(text.into_bytes()),
             headers: Vec::new(),
         });
-        propose_for("file", &messages.collect::<Vec<_>>())?;
+        propose_for("ingest.file", &messages.collect::<Vec<_>>())?;
     }
     Ok(outcome)
 }
@@ -172,7 +168,7 @@ fn settings(source: &str, options: &MappingOptions) -> String {
         let stream = options.stream_unit.or(options.ts_unit).unwrap_or(Unit::Milliseconds);
         let _ = writeln!(text, "[stream]\ntime_unit = \"{}\"\n", unit(stream));
     }
-    let _ = writeln!(text, "[ingest.{source}]\nmapping = \"proposed\"\n\n[ingest.mappings.proposed]");
+    let _ = writeln!(text, "[{source}]\nmapping = \"proposed\"\n\n[ingest.mappings.proposed]");
     match options.envelope {
         Envelope::None => {}
         Envelope::Debezium => text.push_str("envelope = \"debezium\"\n"),

@@ -66,11 +66,14 @@ enum SourceCommand {
         #[arg(long)]
         json: bool,
     },
-    /// Move the Kafka source to another position: of a stopped daemon from its next start on, or with --live of a
+    /// Move a Kafka source to another position: of a stopped daemon from its next start on, or with --live of a
     /// running one, whose source is paused or has failed. Forward, messages are skipped for good; backward, they are
     /// read again, and their events are stored and learned twice unless they carry idempotency keys that are still
     /// remembered. Without --yes it prints the plan, changes nothing and fails
     Seek {
+        /// Name of the source, such as kafka:payments; needed where the daemon reads several topics
+        #[arg(value_name = "SOURCE")]
+        source: Option<String>,
         /// Where to continue: earliest, latest, offset:N, or time:MS, the first message that is no older (milliseconds
         /// since the Unix epoch)
         #[arg(long, value_name = "WHERE", value_parser = where_to)]
@@ -119,12 +122,12 @@ pub(super) fn run(args: &SourceArgs) -> Result<()> {
         SourceCommand::Describe { source, daemon, json } => describe(source.as_deref(), daemon, *json),
         SourceCommand::Pause { source, daemon, json } => hold(source, true, daemon, *json),
         SourceCommand::Resume { source, daemon, json } => hold(source, false, daemon, *json),
-        SourceCommand::Seek { to, partition, yes, live, json, .. } if live.live => {
-            seek_live(to, *partition, *yes, &live.daemon, *json)
+        SourceCommand::Seek { source, to, partition, yes, live, json, .. } if live.live => {
+            seek_live(source.as_deref(), (to, *partition), *yes, &live.daemon, *json)
         }
-        SourceCommand::Seek { to, partition, yes, config, json, .. } => {
+        SourceCommand::Seek { source, to, partition, yes, config, json, .. } => {
             let to = Target::from_str(to).map_err(anyhow::Error::msg)?;
-            seek(to, *partition, *yes, config, *json)
+            seek(source.as_deref(), (to, *partition), *yes, config, *json)
         }
         SourceCommand::Clock { not_after, yes, config, json } => clock(*not_after, *yes, config, *json),
     }
@@ -227,9 +230,15 @@ fn coded(name: &str) -> String {
     name.bytes().map(code).collect()
 }
 
-fn seek(to: Target, partition: Option<i32>, yes: bool, config: &ConfigArgs, json: bool) -> Result<()> {
+fn seek(
+    source: Option<&str>,
+    (to, partition): (Target, Option<i32>),
+    yes: bool,
+    config: &ConfigArgs,
+    json: bool,
+) -> Result<()> {
     let config = config.load()?;
-    let planned = Seek::plan(&config, to, partition).context("the source cannot be moved there")?;
+    let planned = Seek::plan(&config, source, to, partition).context("the source cannot be moved there")?;
     let (source, steps) = (planned.plan.source().to_owned(), planned.plan.steps().to_vec());
     if yes && !steps.is_empty() {
         planned.carry_out()?;
@@ -241,15 +250,22 @@ fn seek(to: Target, partition: Option<i32>, yes: bool, config: &ConfigArgs, json
     report(&serde_json::to_value(document)?, json)
 }
 
-/// Has a running daemon move its Kafka source.
-fn seek_live(to: &str, partition: Option<i32>, yes: bool, daemon: &DaemonArgs, json: bool) -> Result<()> {
+/// Has a running daemon move a Kafka source.
+fn seek_live(
+    source: Option<&str>,
+    (to, partition): (&str, Option<i32>),
+    yes: bool,
+    daemon: &DaemonArgs,
+    json: bool,
+) -> Result<()> {
     let client = daemon.client(SEEK_PATIENCE)?;
     let status = client.document(Method::GET, "/v1/status", None)?;
     let names =
         status["ingest"]["sources"].as_array().into_iter().flatten().map(|source| word(&source["name"]));
-    let source = names.into_iter().find(|name| name.starts_with("kafka:"));
-    let source = source.context("the daemon reads no topic of Kafka: only a Kafka source can seek")?;
-    let path = format!("/v1/admin/sources/{}/seek", coded(source));
+    let topics: Vec<String> = names.filter(|name| name.starts_with("kafka:")).map(str::to_owned).collect();
+    ensure!(!topics.is_empty(), "the daemon reads no topic of Kafka: only a Kafka source can seek");
+    let source = seek::one_of(source, &topics)?;
+    let path = format!("/v1/admin/sources/{}/seek", coded(&source));
     let body = json!({ "to": to, "partition": partition, "dry_run": !yes });
     report(&client.document(Method::POST, &path, Some(&body))?, json)
 }

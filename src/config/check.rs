@@ -99,6 +99,7 @@ impl Config {
         self.check_retention(&mut faults);
         self.check_relations(&mut faults);
         faults.0.extend(self.mapping_faults());
+        faults.0.extend(self.topic_faults());
         faults.0.extend(level_filter(&self.output.level).err());
         faults.0
     }
@@ -269,10 +270,9 @@ impl Config {
         let named = !self.device.kernel_dir.as_os_str().is_empty();
         faults.require(named, "device.kernel_dir", "\"\"", "must not be empty");
         let kafka = &self.ingest.kafka;
-        for (key, value) in [("ingest.kafka.topic", &kafka.topic), ("ingest.kafka.group", &kafka.group)] {
-            let named = kafka.brokers.is_empty() || !value.is_empty();
-            faults.require(named, key, "\"\"", "must not be empty while ingest.kafka.brokers is set");
-        }
+        let named = kafka.brokers.is_empty() || !kafka.group.is_empty();
+        let allowed = "must not be empty while ingest.kafka.brokers is set";
+        faults.require(named, "ingest.kafka.group", "\"\"", allowed);
     }
 
     /// What is allowed and probably not meant, a sentence each.
@@ -317,6 +317,7 @@ impl Config {
             );
         }
         warnings.extend(self.mapping_warnings());
+        warnings.extend(self.topic_warnings());
         warnings
     }
 }
@@ -409,13 +410,11 @@ mod tests {
     }
 
     #[test]
-    fn a_broker_needs_topic_and_group() {
-        for key in ["ingest.kafka.topic", "ingest.kafka.group"] {
-            assert!(with(&[(key, "")]).is_ok(), "not checked without a broker");
-            let error =
-                with(&[("ingest.kafka.brokers", "localhost:9092"), (key, "")]).unwrap_err().to_string();
-            assert!(error.starts_with(&format!("{key} = \"\": must not be empty")), "{error}");
-        }
+    fn a_broker_needs_a_group() {
+        let none = ("ingest.kafka.group", "");
+        assert!(with(&[none]).is_ok(), "not checked without a broker");
+        let error = with(&[("ingest.kafka.brokers", "localhost:9092"), none]).unwrap_err().to_string();
+        assert!(error.starts_with("ingest.kafka.group = \"\": must not be empty"), "{error}");
     }
 
     #[test]

@@ -6,8 +6,8 @@ use config::{Environment, ValueKind};
 use serde_json::Value;
 
 use super::document::{self, Entry};
-use super::layers::{Layer, PROPERTIES, environment};
-use super::mapping::{EXAMPLE, MAPPINGS};
+use super::layers::{Layer, PROPERTIES, environment, named};
+use super::mapping::EXAMPLE;
 use super::{Config, ConfigError};
 
 /// A fault of the settings.
@@ -83,13 +83,13 @@ fn judge(
     if key.strip_prefix(PROPERTIES).is_some_and(|rest| rest.starts_with('.')) {
         return Ok(());
     }
-    let of_mappings = key.strip_prefix(MAPPINGS).and_then(|rest| rest.strip_prefix('.'));
-    if of_mappings.is_some_and(|name| !name.contains('.')) && matches!(value.kind, ValueKind::Table(_)) {
+    let of_named = named(key);
+    if of_named.is_some_and(|(_, name)| !name.contains('.')) && matches!(value.kind, ValueKind::Table(_)) {
         return Ok(());
     }
-    // Every mapping has the keys of the example.
-    let like = of_mappings.and_then(|rest| rest.split_once('.'));
-    let path = like.map_or_else(|| key.to_owned(), |(_, rest)| format!("{MAPPINGS}.{EXAMPLE}.{rest}"));
+    // Every section under a name has the keys of the example.
+    let like = of_named.and_then(|(table, rest)| Some((table, rest.split_once('.')?.1)));
+    let path = like.map_or_else(|| key.to_owned(), |(table, rest)| format!("{table}.{EXAMPLE}.{rest}"));
     match known.iter().find(|entry| entry.path == path) {
         None => Err(("there is no such setting".to_owned(), nearest(known, key))),
         Some(entry) if entry.is_section => {
@@ -141,7 +141,7 @@ fn of_layer(error: ConfigError) -> Fault {
 fn of_range(error: ConfigError, sound: &[(&Layer, String, config::Value)]) -> Fault {
     let (key, detail) = match error {
         ConfigError::OutOfRange { key, value, expected } => (key.to_owned(), format!("{value}: {expected}")),
-        ConfigError::Mapping { key, detail } => (key, detail),
+        ConfigError::Named { key, detail } => (key, detail),
         other => return of_layer(other),
     };
     let setter = sound.iter().rev().find(|(_, set, _)| *set == key);

@@ -6,8 +6,8 @@ use std::path::Path;
 use config::Environment;
 use serde_json::Value;
 
-use super::layers::{Layer, PROPERTIES, environment};
-use super::mapping::{EXAMPLE, MAPPINGS};
+use super::layers::{Layer, NAMED, PROPERTIES, environment};
+use super::mapping::EXAMPLE;
 use super::{Config, ConfigError, document};
 use crate::ingest::kafka::KafkaClientOptions;
 
@@ -73,19 +73,23 @@ impl Config {
             } else if !entry.is_section {
                 settings.extend(setting(&layers, &entry.path));
             }
-            if entry.path == MAPPINGS {
-                settings.extend(mappings(&layers).iter().filter_map(|key| setting(&layers, key)));
+            if NAMED.contains(&entry.path.as_str()) {
+                settings.extend(named(&layers, &entry.path).iter().filter_map(|key| setting(&layers, key)));
             }
         }
         Ok(settings)
     }
 }
 
+/// Settings whose values are secrets.
+const SECRETS: [&str; 2] = ["ingest.kafka.registry.password", "ingest.kafka.registry.token"];
+
 fn setting(layers: &[Layer], key: &str) -> Option<Setting> {
     let found = |layer: &Layer| layer.settings.get::<Value>(key).ok();
     let usual = layers.first().and_then(found);
     let (layer, value) = layers.iter().rev().find_map(|layer| Some((layer, found(layer)?)))?;
     let value = match (value, usual) {
+        (Value::String(text), _) if SECRETS.contains(&key) && !text.is_empty() => "***".into(),
         (Value::String(text), Some(usual)) => typed_like(&usual, text),
         (value, _) => value,
     };
@@ -93,11 +97,11 @@ fn setting(layers: &[Layer], key: &str) -> Option<Setting> {
     Some(Setting { key: key.to_owned(), value, origin: layer.origin, place })
 }
 
-/// The keys of all mappings but the one of the default file.
-fn mappings(layers: &[Layer]) -> BTreeSet<String> {
+/// The keys of all sections of a table but the one of the default file.
+fn named(layers: &[Layer], table: &str) -> BTreeSet<String> {
     let keys = layers.iter().flat_map(|layer| layer.leaves().into_keys());
-    let example = format!("{MAPPINGS}.{EXAMPLE}.");
-    keys.filter(|key| key.starts_with(&format!("{MAPPINGS}.")) && !key.starts_with(&example)).collect()
+    let example = format!("{table}.{EXAMPLE}.");
+    keys.filter(|key| key.starts_with(&format!("{table}.")) && !key.starts_with(&example)).collect()
 }
 
 /// The environment and flags write everything as text.
@@ -151,6 +155,7 @@ mod tests {
             ("EVERGRAPH__INGEST__KAFKA__TOPIC", "007"),
             ("EVERGRAPH__INGEST__KAFKA__PROPERTIES__SASL__PASSWORD", "hunter2"),
             ("EVERGRAPH__INGEST__KAFKA__PROPERTIES__SASL__USERNAME", "me"),
+            ("EVERGRAPH__INGEST__KAFKA__REGISTRY__TOKEN", "hunter2"),
         ];
         let variables = variables.map(|(key, value)| (key.to_owned(), value.to_owned()));
         let environment = environment().source(Some(variables.into_iter().collect()));
@@ -171,6 +176,8 @@ mod tests {
         let secret = "EVERGRAPH__INGEST__KAFKA__PROPERTIES__SASL__PASSWORD";
         assert_eq!(of("ingest.kafka.properties.sasl.password"), setting("\"***\"", "environment", secret));
         assert_eq!(of("ingest.kafka.properties.sasl.username").0, "\"me\"");
+        assert_eq!(of("ingest.kafka.registry.token").0, "\"***\"");
+        assert_eq!(of("ingest.kafka.registry.password").0, "\"\"");
         assert!(!format!("{settings:?}").contains("hunter2"));
         let keys = document::entries().into_iter().filter(|entry| !entry.is_section).count();
         assert_eq!(settings.len(), keys + 2, "all of them");

@@ -8,10 +8,13 @@ use config::{Environment, File, FileFormat, Source, Value, ValueKind};
 use super::explain::Origin;
 use super::mapping::MAPPINGS;
 use super::property_map::Properties;
+use super::topics::TOPICS;
 use super::{Config, ConfigError, DEFAULT_FILE};
 
 /// The one table whose keys are not ours.
 pub(super) const PROPERTIES: &str = "ingest.kafka.properties";
+/// The tables of sections under names that users choose, all with the keys of the example.
+pub(super) const NAMED: [&str; 2] = [MAPPINGS, TOPICS];
 
 /// Settings of one origin.
 pub(super) struct Layer {
@@ -102,17 +105,20 @@ impl Layer {
 fn gather(path: String, value: Value, leaves: &mut BTreeMap<String, Value>) {
     match value.kind {
         // A mapping without a word of its own is one all the same.
-        ValueKind::Table(table) if !is_mapping(&path) || !table.is_empty() => {
+        ValueKind::Table(table) if !is_named(&path) || !table.is_empty() => {
             table.into_iter().for_each(|(key, inner)| gather(format!("{path}.{key}"), inner, leaves));
         }
         _ => drop(leaves.insert(path, value)),
     }
 }
 
-fn is_mapping(path: &str) -> bool {
-    path.strip_prefix(MAPPINGS)
-        .and_then(|rest| rest.strip_prefix('.'))
-        .is_some_and(|name| !name.contains('.'))
+/// The table of named sections in which a key stands, and what stands behind its name.
+pub(super) fn named(key: &str) -> Option<(&'static str, &str)> {
+    NAMED.iter().find_map(|table| Some((*table, key.strip_prefix(table)?.strip_prefix('.')?)))
+}
+
+fn is_named(path: &str) -> bool {
+    named(path).is_some_and(|(_, name)| !name.contains('.'))
 }
 
 /// The layers on top of one another.

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use serde::de::{SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
-use super::{Config, ConfigError, StreamTimeUnit};
+use super::topics::TOPICS;
+use super::{Config, ConfigError, StreamTimeUnit, TopicSection};
 use crate::ingest::mapping::{self, Deletes, Envelope, MappingOptions, TimeFormat, Unit};
 
 /// The section of all mappings.
@@ -129,26 +130,32 @@ impl Config {
     }
 
     /// The mapping that each source names, by the key in which it does.
-    pub(super) fn mapping_names(&self) -> [(&'static str, &str); 3] {
-        [
+    fn mapping_names(&self) -> Vec<(String, &str)> {
+        let topics = self.ingest.kafka.topics.iter();
+        let topics = topics.map(|(name, topic)| (format!("{TOPICS}.{name}.mapping"), topic.mapping.as_str()));
+        let sources = [
             ("ingest.kafka.mapping", &self.ingest.kafka.mapping),
             ("ingest.http.mapping", &self.ingest.http.mapping),
             ("ingest.file.mapping", &self.ingest.file.mapping),
-        ]
+        ];
+        sources.map(|(key, name)| (key.to_owned(), name.as_str())).into_iter().chain(topics).collect()
     }
 
     /// Mappings that cannot be used, and sources that name one that is not there.
     pub(super) fn mapping_faults(&self) -> Vec<ConfigError> {
         let mut faults = Vec::new();
-        for (name, mapping) in &self.ingest.mappings {
+        let mappings = self.ingest.mappings.keys().map(|name| (MAPPINGS, name));
+        for (table, name) in mappings.chain(self.ingest.kafka.topics.keys().map(|name| (TOPICS, name))) {
             let is_word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
             if name.is_empty() || !name.bytes().all(is_word) {
-                let detail = "a mapping's name has letters, digits, - and _ only".to_owned();
-                faults.push(ConfigError::Mapping { key: format!("{MAPPINGS}.{name}"), detail });
+                let detail = "the name of such a section has letters, digits, - and _ only".to_owned();
+                faults.push(ConfigError::Named { key: format!("{table}.{name}"), detail });
             }
+        }
+        for (name, mapping) in &self.ingest.mappings {
             if let Err(error) = mapping::Mapping::compile(&mapping.options(self.stream.time_unit)) {
                 let key = format!("{MAPPINGS}.{name}.{}", error.key);
-                faults.push(ConfigError::Mapping { key, detail: error.detail });
+                faults.push(ConfigError::Named { key, detail: error.detail });
             }
         }
         for (key, name) in self.mapping_names() {
@@ -158,43 +165,35 @@ impl Config {
                     "there is no [{MAPPINGS}.{name}]; write it, or one of {}, or nothing for plain events",
                     known.join(", ")
                 );
-                faults.push(ConfigError::Mapping { key: key.to_owned(), detail });
+                faults.push(ConfigError::Named { key, detail });
             }
-        }
-        let kafka = &self.ingest.kafka;
-        if !kafka.mapping.is_empty() && kafka.tombstones == super::Tombstones::DeleteNode {
-            let detail = "delete_node deletes the node that the key alone names, and ingest.kafka.mapping names \
-                          nodes in its own way; set it to ignore or dead_letter, and let deletes of the mapping \
-                          decide what deletes"
-                .to_owned();
-            faults.push(ConfigError::Mapping { key: "ingest.kafka.tombstones".to_owned(), detail });
         }
         faults
     }
 
     /// What is probably not meant.
     pub(super) fn mapping_warnings(&self) -> Vec<String> {
-        let used = self.mapping_names().map(|(_, name)| name);
+        let used: Vec<&str> = self.mapping_names().into_iter().map(|(_, name)| name).collect();
         let unused =
             self.ingest.mappings.keys().filter(|name| *name != EXAMPLE && !used.contains(&name.as_str()));
         let mut warnings: Vec<String> = unused
             .map(|name| {
                 format!(
-                    "[{MAPPINGS}.{name}] is used by no source; name it in ingest.kafka.mapping, ingest.http.mapping \
-                     or ingest.file.mapping"
+                    "[{MAPPINGS}.{name}] is used by no source; name it in ingest.kafka.mapping, a topic of [{TOPICS}], \
+                     ingest.http.mapping or ingest.file.mapping"
                 )
             })
             .collect();
-        let kafka = &self.ingest.kafka;
-        let mapping = self.ingest.mappings.get(&kafka.mapping);
-        if mapping.is_some_and(|mapping| mapping.envelope == Envelope::Debezium)
-            && kafka.tombstones == super::Tombstones::DeadLetter
-        {
-            warnings.push(
-                "ingest.kafka.tombstones = dead_letter, and Debezium sends a message without a value after each \
-                 deletion: each will be a dead letter; set it to ignore"
-                    .to_owned(),
-            );
+        for TopicSection { section, settings } in self.ingest.kafka.all_topics() {
+            let mapping = self.ingest.mappings.get(&settings.mapping);
+            if mapping.is_some_and(|mapping| mapping.envelope == Envelope::Debezium)
+                && settings.tombstones == super::Tombstones::DeadLetter
+            {
+                warnings.push(format!(
+                    "{section}.tombstones = dead_letter, and Debezium sends a message without a value after each \
+                     deletion: each will be a dead letter; set it to ignore"
+                ));
+            }
         }
         warnings
     }

@@ -10,7 +10,8 @@ use serde_json::{Error, Map, Value, json};
 
 use super::layers::{Layer, merged};
 use super::mapping::{EXAMPLE, MAPPINGS};
-use super::{Config, Mapping, check, document};
+use super::topics::TOPICS;
+use super::{Config, Mapping, Topic, check, document};
 
 /// The schema of a settings file.
 ///
@@ -25,23 +26,30 @@ pub fn json_schema() -> anyhow::Result<Value> {
     Config::deserialize(Recorder { value: defaults.clone(), shape: &mut shape })?;
     let words = document::entries().into_iter().map(|entry| (entry.path, entry.words)).collect();
     let mut schema = describe(&shape, &defaults, "", &words);
-    schema["properties"]["ingest"]["properties"]["mappings"] = mappings(&defaults, &words)?;
+    let ingest = &mut schema["properties"]["ingest"]["properties"];
+    ingest["mappings"] = named::<Mapping>(MAPPINGS, &defaults["ingest"]["mappings"], &words)?;
+    let topics = &defaults["ingest"]["kafka"]["topics"];
+    ingest["kafka"]["properties"]["topics"] = named::<Topic>(TOPICS, topics, &words)?;
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema".into();
     schema["title"] = "Settings of Evergraph".into();
     Ok(schema)
 }
 
-/// The schema of mappings under any names, from the one of the default file.
-fn mappings(defaults: &Value, words: &BTreeMap<String, String>) -> anyhow::Result<Value> {
-    let (example, path) = (&defaults["ingest"]["mappings"][EXAMPLE], format!("{MAPPINGS}.{EXAMPLE}"));
+/// The schema of sections under any names, from the one of the default file.
+fn named<T: for<'de> Deserialize<'de>>(
+    table: &str,
+    defaults: &Value,
+    words: &BTreeMap<String, String>,
+) -> anyhow::Result<Value> {
+    let (example, path) = (&defaults[EXAMPLE], format!("{table}.{EXAMPLE}"));
     let mut shape = Shape::Any;
-    Mapping::deserialize(Recorder { value: example.clone(), shape: &mut shape })?;
-    let mapping = describe(&shape, example, &path, words);
+    T::deserialize(Recorder { value: example.clone(), shape: &mut shape })?;
+    let section = describe(&shape, example, &path, words);
     Ok(json!({
         "type": "object",
-        "description": words.get(MAPPINGS),
-        "properties": { EXAMPLE: mapping.clone() },
-        "additionalProperties": mapping,
+        "description": words.get(table),
+        "properties": { EXAMPLE: section.clone() },
+        "additionalProperties": section,
     }))
 }
 
@@ -225,6 +233,8 @@ mod tests {
         let mappings = of("ingest.mappings");
         assert_eq!(mappings["additionalProperties"]["additionalProperties"], false, "{mappings}");
         assert_eq!(mappings["additionalProperties"]["properties"]["features"]["type"], "array");
+        let topics = of("ingest.kafka.topics");
+        assert_eq!(topics["additionalProperties"]["properties"]["topic"]["type"], "string", "{topics}");
         assert!(of("checkpoint.keep")["description"].as_str().unwrap().contains("removed"));
         let bare = known.iter().filter(|path| path.contains('.') && of(path)["description"].is_null());
         assert!(bare.count() < 20, "most are explained");

@@ -1,5 +1,6 @@
 //! Values that are written as text and are more than that: addresses, devices, decays.
 
+use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
 
 use serde::de::Error;
@@ -7,6 +8,17 @@ use serde::{Deserialize, Deserializer};
 
 use crate::device::DeviceSpec;
 use crate::model::walk::Decay;
+
+/// A text that is never shown.
+#[derive(Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(transparent)]
+pub struct Secret(pub String);
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.is_empty() { "\"\"" } else { "***" })
+    }
+}
 
 /// `HOST:PORT`, where the host may be a name. A name with addresses of both kinds means the IPv4 one, which
 /// is what `localhost` is taken for.

@@ -13,7 +13,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 
 use super::promotion::open_stopped;
-use super::source_options::kafka_options;
+use super::source_options::kafka_sources;
 use super::{Store, unix_ms};
 use crate::api::{PartitionSeek, SeekResponse};
 use crate::config::Config;
@@ -172,21 +172,32 @@ pub struct Seek {
 }
 
 impl Seek {
-    /// Plans a seek of one partition, or all, to `target`.
+    /// Plans a seek of one partition, or all, to `target`, of the source of this name, which may be left out where
+    /// there is one.
     ///
     /// # Errors
-    /// When a daemon runs on the data directory, no broker is configured or reachable, the partition does not exist, or
-    /// the broker does not have the offset.
-    pub fn plan(config: &Config, target: Target, partition: Option<i32>) -> Result<Self> {
-        let kafka = &config.ingest.kafka;
+    /// When a daemon runs on the data directory, no broker is configured or reachable, there is no such source or
+    /// partition, or the broker does not have the offset.
+    pub fn plan(
+        config: &Config,
+        source: Option<&str>,
+        target: Target,
+        partition: Option<i32>,
+    ) -> Result<Self> {
+        let sources: Vec<KafkaSourceOptions> =
+            kafka_sources(config)?.into_iter().map(|(_, options)| options).collect();
         ensure!(
-            !kafka.brokers.is_empty(),
+            !sources.is_empty(),
             "ingest.kafka.brokers is empty: only a Kafka source can seek; pass the settings that the daemon runs with"
         );
+        let names = sources.iter().map(KafkaSourceOptions::source_name);
+        let name = one_of(source, &names.collect::<Vec<_>>())?;
+        let options = sources.iter().find(|options| options.source_name() == name);
+        let options = options.context("the source is gone")?;
         let store = open_stopped(config)?;
         let (positions, checkpoints) = (store.positions()?, &store.checkpoints);
         let other_cluster = |topic: &str, cluster: &str| checkpoints.other_cluster(topic, cluster);
-        let plan = Plan::of(&kafka_options(kafka), (target, partition, false), &positions, other_cluster)?;
+        let plan = Plan::of(options, (target, partition, false), &positions, other_cluster)?;
         Ok(Self { store, plan })
     }
 
@@ -202,6 +213,25 @@ impl Seek {
         log.append(&self.plan.frame(log.durable_end()))?;
         log.commit().context("nothing was changed")?;
         Ok(())
+    }
+}
+
+/// The source that is meant: the one that is named, or the only one there is.
+///
+/// # Errors
+/// When there is none of the name, or one has to be named.
+pub fn one_of(wanted: Option<&str>, sources: &[String]) -> Result<String> {
+    let known = sources.join(", ");
+    match (wanted, sources) {
+        (Some(wanted), _) => {
+            ensure!(
+                sources.iter().any(|source| source == wanted),
+                "no Kafka source has the name {wanted}; there are {known}"
+            );
+            Ok(wanted.to_owned())
+        }
+        (None, [only]) => Ok(only.clone()),
+        (None, _) => bail!("there are several Kafka sources: name one of {known}"),
     }
 }
 
@@ -276,6 +306,20 @@ mod tests {
         drop(log);
         let log = open();
         assert_eq!((at(&log), log.durable_end()), (vec![Some(12), Some(90), None], EdgeId(0)));
+    }
+
+    #[test]
+    fn the_only_source_needs_no_name_and_one_of_several_does() {
+        let sources = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        assert_eq!(one_of(None, &sources(&["kafka:a"])).unwrap(), "kafka:a");
+        let both = sources(&["kafka:a", "kafka:b"]);
+        assert_eq!(one_of(Some("kafka:b"), &both).unwrap(), "kafka:b");
+        for (wanted, expected) in
+            [(None, "name one of kafka:a, kafka:b"), (Some("a"), "no Kafka source has the name a")]
+        {
+            let said = one_of(wanted, &both).unwrap_err().to_string();
+            assert!(said.contains(expected), "{said}");
+        }
     }
 
     #[test]

@@ -1,12 +1,14 @@
 //! Converts the settings of sources into the sources' options.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use crate::config::{self, Config, IngestKafka, LostDataPolicy};
+use crate::config::{self, Config, IngestKafka, LostDataPolicy, Topic, TopicSection};
 use crate::ingest::dead_letter::{DeadLetterFileOptions, DeadLetterTarget, DeadLetterTopicOptions};
 use crate::ingest::decode::{DecodeOptions, Tombstones};
 use crate::ingest::kafka::{DataLossPolicy, KafkaClientOptions, KafkaSourceOptions};
 use crate::ingest::push::PushOptions;
+use crate::ingest::registry::{Format, Registry, RegistryError, RegistryOptions, Wire};
 
 pub(super) fn push_options(config: &Config) -> PushOptions {
     PushOptions {
@@ -20,14 +22,8 @@ pub(super) fn push_options(config: &Config) -> PushOptions {
 #[must_use]
 pub fn decode_options(config: &Config) -> DecodeOptions {
     let stream = &config.stream;
-    let tombstones = match config.ingest.kafka.tombstones {
-        config::Tombstones::DeleteNode => Tombstones::DeleteNode,
-        config::Tombstones::Ignore => Tombstones::Ignore,
-        config::Tombstones::DeadLetter => Tombstones::DeadLetter,
-    };
     let dimension = stream.edge_feature_dimension.max(stream.node_feature_dimension);
     DecodeOptions {
-        tombstones,
         edge_features: Some(stream.edge_feature_dimension),
         node_features: Some(stream.node_feature_dimension),
         ..DecodeOptions::for_rows_of(dimension)
@@ -62,10 +58,70 @@ pub fn client_options(kafka: &IngestKafka) -> KafkaClientOptions {
     client
 }
 
-/// The Kafka source of the settings, without what depends on the stream.
+/// The topic of dead letters that a topic has for itself.
+pub(super) fn own_dead_letter_topic(config: &Config, topic: &Topic) -> Option<DeadLetterTopicOptions> {
+    let kafka = &config.ingest.kafka;
+    if topic.dead_letter_topic.is_empty() || topic.dead_letter_topic == kafka.dead_letter_topic {
+        return None;
+    }
+    let mut own = DeadLetterTopicOptions::new(&kafka.brokers, &topic.dead_letter_topic);
+    own.client = client_options(kafka);
+    Some(own)
+}
+
+/// The Kafka source of every topic of the settings; none without brokers. They share a registry and what it knows.
+///
+/// # Errors
+/// When the registry's certificates cannot be used.
+pub fn kafka_sources(config: &Config) -> Result<Vec<(TopicSection, KafkaSourceOptions)>, RegistryError> {
+    let kafka = &config.ingest.kafka;
+    if kafka.brokers.is_empty() {
+        return Ok(Vec::new());
+    }
+    let registry = schema_registry(config)?;
+    let source = |topic: TopicSection| {
+        let mut options = kafka_options(config, &topic.settings);
+        options.wire = match topic.settings.format {
+            Format::Json => None,
+            Format::JsonSchema => Some(Wire::JsonSchema),
+            Format::Avro => registry.clone().map(Wire::Avro),
+        };
+        (topic, options)
+    };
+    Ok(kafka.all_topics().into_iter().map(source).collect())
+}
+
+/// The schema registry of the settings, if they have one.
+///
+/// # Errors
+/// When its certificates cannot be used.
+pub fn schema_registry(config: &Config) -> Result<Option<Arc<Registry>>, RegistryError> {
+    let registry = &config.ingest.kafka.registry;
+    if registry.url.is_empty() {
+        return Ok(None);
+    }
+    let options = RegistryOptions {
+        url: registry.url.clone(),
+        username: registry.username.clone(),
+        password: registry.password.0.clone(),
+        token: registry.token.0.clone(),
+        ca_file: registry.ca_file.clone(),
+    };
+    Registry::open(&options).map(|registry| Some(Arc::new(registry)))
+}
+
+/// How a topic is reached and what its messages mean, without how they are unwrapped.
 #[must_use]
-pub fn kafka_options(kafka: &IngestKafka) -> KafkaSourceOptions {
-    let mut options = KafkaSourceOptions::new(&kafka.brokers, &kafka.topic, &kafka.group);
+pub fn kafka_options(config: &Config, topic: &Topic) -> KafkaSourceOptions {
+    let kafka = &config.ingest.kafka;
+    let mut options = KafkaSourceOptions::new(&kafka.brokers, &topic.topic, &kafka.group);
+    options.decode = decode_options(config);
+    options.decode.tombstones = match topic.tombstones {
+        config::Tombstones::DeleteNode => Tombstones::DeleteNode,
+        config::Tombstones::Ignore => Tombstones::Ignore,
+        config::Tombstones::DeadLetter => Tombstones::DeadLetter,
+    };
+    options.mapping = config.mapping(&topic.mapping);
     options.client = client_options(kafka);
     options.batch_max_events = kafka.batch_messages_max;
     options.batch_wait = Duration::from_millis(kafka.batch_wait_ms);

@@ -2,6 +2,7 @@
 //! ends.
 
 mod moving;
+mod topics;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,7 +15,7 @@ use anyhow::{Context, Result};
 use crossbeam_channel::Sender;
 use parking_lot::Mutex;
 
-use super::source_options::{dead_letter_target, decode_options, kafka_options, push_options};
+use super::source_options::{dead_letter_target, decode_options, push_options};
 use crate::api::{OperatorError, SourceReport};
 use crate::appender::Index;
 use crate::catalog::{Catalog, CatalogError, PausedSource};
@@ -23,7 +24,7 @@ use crate::event::{BodyFormat, Intake, IntakeError, IntakeResponse, Submission, 
 use crate::ingest::admit::{Admission, AdmitOptions, LatePolicy as AdmitLate, NodeLimit};
 use crate::ingest::dead_letter::DeadLetters;
 use crate::ingest::generated::{self, GeneratedWorld};
-use crate::ingest::kafka::{ClusterMemory, KafkaSource, KafkaSourceOptions, KafkaState};
+use crate::ingest::kafka::{ClusterMemory, KafkaSource, KafkaState};
 use crate::ingest::push::{PUSH_SOURCE, PushIntake};
 use crate::ingest::rejection::IngestStats;
 use crate::ingest::replay::{Replay, ReplayOptions, ReplayState};
@@ -52,8 +53,8 @@ struct Inner {
     generated: Option<GeneratedOptions>,
     gate: Option<Arc<Gate>>,
     running: Mutex<Vec<Running>>,
-    /// What a Kafka source is started with, once there is one.
-    kafka: OnceLock<(KafkaSourceOptions, SourceWiring)>,
+    /// What each Kafka source is started with, by its name.
+    kafka: OnceLock<topics::TopicSources>,
     /// Held while a source is taken to other positions.
     moving: Mutex<()>,
     stop: Arc<AtomicBool>,
@@ -229,13 +230,8 @@ impl Sources {
             options.mapping = config.mapping(&file.mapping);
             running.push(Running::File { source: Replay::start(options, wiring.clone())? });
         }
-        let kafka = &config.ingest.kafka;
-        if !kafka.brokers.is_empty() {
-            let mut options = kafka_options(kafka);
-            options.decode = decode_options(config);
-            options.mapping = config.mapping(&kafka.mapping);
-            options.clusters = clusters;
-            let (options, wiring) = self.0.kafka.get_or_init(|| (options, wiring.clone()));
+        let topics = topics::sources(config, wiring, &clusters)?;
+        for (options, wiring) in self.0.kafka.get_or_init(|| topics).values() {
             let source = KafkaSource::start(options.clone(), wiring.clone())
                 .context("ingest.kafka: the settings cannot be used")?;
             running.push(Running::Kafka { source: Arc::new(source) });
@@ -261,7 +257,14 @@ impl Sources {
         if let Some(gate) = &self.0.gate {
             gate.closed.store(true, Ordering::Release);
         }
-        for source in self.0.running.lock().iter_mut() {
+        let mut running = self.0.running.lock();
+        // All of them, before any is waited for.
+        for source in running.iter() {
+            if let Running::Kafka { source } = source {
+                source.request_stop();
+            }
+        }
+        for source in running.iter_mut() {
             let ended = match source {
                 Running::Generated { thread, .. } => thread.take().is_none_or(|thread| thread.join().is_ok()),
                 Running::Push { .. } => true,

@@ -135,7 +135,8 @@ impl Decoder {
             Tombstones::Ignore => Ok(None),
             Tombstones::DeadLetter => Err(Rejection::new(
                 Reason::Tombstone,
-                "a message without a value; ingest.kafka.tombstones decides whether it deletes what its key names",
+                "a message without a value; ingest.kafka.tombstones, or tombstones of its topic, decides whether it \
+                 deletes what its key names",
             )),
         }
     }

@@ -2,7 +2,8 @@
 //! admit them and hand batches to the log through one bounded queue. A refused event is counted, named
 //! and kept as a dead letter before the batch that accounts for it is submitted.
 //!
-//! Reading order: `decode` (bytes to events), `mapping` (messages of other shapes), `body` (many of them), `admit` (the
+//! Reading order: `decode` (bytes to events), `registry` (messages in the wire
+//! format of a schema registry), `mapping` (messages of other shapes), `body` (many of them), `admit` (the
 //! stream's rules), `dead_letter`, `handover`, then the sources `kafka`, `replay` (files, read by `rows`) and `push`;
 //! `produce` is the other side, a producer for files. Knows the words of the stream and nothing of graphs, learning or
 //! HTTP.
@@ -20,6 +21,7 @@ pub mod mapping;
 mod partition_clock;
 pub mod produce;
 pub mod push;
+pub mod registry;
 pub mod rejection;
 pub mod replay;
 mod request_key;

@@ -47,11 +47,15 @@ pub enum Reason {
     Deletion,
     /// An event that the log can never take.
     Unstorable,
+    /// A schema that the registry does not know, or that cannot be used.
+    UnknownSchema,
+    /// Bytes that are not what their schema describes, or without a schema's id.
+    Undecodable,
 }
 
 impl Reason {
     /// Every reason, in a fixed order.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 20] = [
         Self::MalformedJson,
         Self::MalformedRow,
         Self::MissingField,
@@ -70,6 +74,8 @@ impl Reason {
         Self::Tombstone,
         Self::Deletion,
         Self::Unstorable,
+        Self::UnknownSchema,
+        Self::Undecodable,
     ];
 
     /// The word used in labels, dead letters and responses.
@@ -94,6 +100,8 @@ impl Reason {
             Self::Tombstone => "tombstone",
             Self::Deletion => "deletion",
             Self::Unstorable => "unstorable",
+            Self::UnknownSchema => "unknown_schema",
+            Self::Undecodable => "undecodable",
         }
     }
 }

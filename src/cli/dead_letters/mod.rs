@@ -2,6 +2,7 @@
 
 mod replay;
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use anyhow::{Result, bail, ensure};
@@ -13,7 +14,7 @@ use super::client::DaemonArgs;
 use super::sample::{describe, printable};
 use super::{ConfigArgs, output};
 use crate::config::Config;
-use crate::daemon::source_options::{dead_letter_file, decode_options};
+use crate::daemon::source_options::{dead_letter_file, decode_options, kafka_sources};
 use crate::ingest::dead_letter::{DeadLetter, DeadLetterFileOptions, KeptLetter, KeptLetters};
 use crate::ingest::kafka::SampledMessage;
 use crate::ingest::mapping::{Decoded, MessageReader};
@@ -32,7 +33,7 @@ pub(crate) struct DeadLettersArgs {
 #[derive(Debug, Subcommand)]
 enum DeadLettersCommand {
     /// List dead letters of the file below data.dir, newest last, and whether the settings as they are now read them.
-    /// The daemon may be running. Those in ingest.kafka.dead_letter_topic are messages of that topic
+    /// The daemon may be running. Those in a topic of dead letters are messages of that topic
     List {
         #[command(flatten)]
         which: Which,
@@ -134,8 +135,11 @@ struct Letters {
     config: Config,
     file: DeadLetterFileOptions,
     kept: KeptLetters,
-    kafka: MessageReader,
+    /// By name of the source.
+    kafka: BTreeMap<String, MessageReader>,
     http: MessageReader,
+    /// For topics that the settings do not name any more.
+    plain: MessageReader,
 }
 
 impl Letters {
@@ -150,15 +154,20 @@ impl Letters {
                 file.path.display()
             ));
         }
-        let reader = |mapping: &str| MessageReader::new(decode_options(&config), config.mapping(mapping));
-        let (kafka, http) = (reader(&config.ingest.kafka.mapping), reader(&config.ingest.http.mapping));
-        Ok(Self { file, kept, kafka, http, config })
+        let topics = kafka_sources(&config)?.into_iter();
+        let kafka = topics.map(|(_, topic)| (topic.source_name(), topic.reader())).collect();
+        let decode = decode_options(&config);
+        let http = MessageReader::new(decode, config.mapping(&config.ingest.http.mapping));
+        Ok(Self { file, kept, kafka, http, plain: MessageReader::new(decode, None), config })
     }
 
     /// What the settings as they are now read in a letter. What depends on the stream, such as lateness, the daemon
     /// decides.
     fn read(&self, letter: &DeadLetter) -> Result<Decoded, Rejection> {
-        let reader = if is_from_kafka(letter) { &self.kafka } else { &self.http };
+        let reader = match is_from_kafka(letter) {
+            true => self.kafka.get(&*letter.source).unwrap_or(&self.plain),
+            false => &self.http,
+        };
         let message = SampledMessage {
             partition: letter.partition,
             offset: letter.offset,

@@ -31,7 +31,9 @@ impl Sources {
         let busy = || OperatorError::Failed("another seek is under way; retry when it is done".to_owned());
         let _one_at_a_time = self.0.moving.try_lock().ok_or_else(busy)?;
         let source = self.kafka_source(name)?;
-        let Some((options, wiring)) = self.0.kafka.get() else { return Err(busy()) };
+        let Some((options, wiring)) = self.0.kafka.get().and_then(|topics| topics.get(name)) else {
+            return Err(busy());
+        };
         let has_ended = matches!(source.status().state, KafkaState::Failed { .. } | KafkaState::Stopped);
         let plan = || {
             let other_cluster = |topic: &str, cluster: &str| Ok((options.clusters.0)(topic, cluster));

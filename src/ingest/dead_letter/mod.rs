@@ -97,12 +97,18 @@ pub enum DeadLetterError {
     },
 }
 
-/// Keeps refused events; shared by all sources.
+/// Keeps refused events; shared by all sources but those with a topic of their own for them.
 pub struct DeadLetters {
     topic: Option<topic::TopicSink>,
     /// After a failure the topic is left alone until this moment, so that not every batch waits for it.
     topic_rests_until: Mutex<Option<Instant>>,
-    file: Mutex<file::FileSink>,
+    file: Arc<Mutex<file::FileSink>>,
+    delivered: Arc<Delivered>,
+}
+
+/// How many letters were delivered.
+#[derive(Default)]
+struct Delivered {
     in_topic: AtomicU64,
     in_file: AtomicU64,
 }
@@ -120,9 +126,21 @@ impl DeadLetters {
         Ok(Arc::new(Self {
             topic,
             topic_rests_until: Mutex::new(None),
-            file: Mutex::new(file::FileSink::open(file)?),
-            in_topic: AtomicU64::new(0),
-            in_file: AtomicU64::new(0),
+            file: Arc::new(Mutex::new(file::FileSink::open(file)?)),
+            delivered: Arc::default(),
+        }))
+    }
+
+    /// The same file and counters, and another topic before them.
+    ///
+    /// # Errors
+    /// When the Kafka client's properties are not valid.
+    pub fn with_topic(&self, topic: DeadLetterTopicOptions) -> Result<Arc<Self>, DeadLetterError> {
+        Ok(Arc::new(Self {
+            topic: Some(topic::TopicSink::open(topic)?),
+            topic_rests_until: Mutex::new(None),
+            file: Arc::clone(&self.file),
+            delivered: Arc::clone(&self.delivered),
         }))
     }
 
@@ -149,7 +167,7 @@ impl DeadLetters {
         match self.topic.as_ref().and_then(|topic| self.to_topic(topic, letters)) {
             None => self.to_file(letters),
             Some(Ok(too_large)) => {
-                self.in_topic.fetch_add((letters.len() - too_large.len()) as u64, Relaxed);
+                self.delivered.in_topic.fetch_add((letters.len() - too_large.len()) as u64, Relaxed);
                 let left: Vec<_> = too_large.iter().filter_map(|&i| letters.get(i).cloned()).collect();
                 self.to_file(&left)
             }
@@ -184,7 +202,7 @@ impl DeadLetters {
     fn to_file(&self, letters: &[DeadLetter]) -> Result<(), DeadLetterError> {
         if !letters.is_empty() {
             self.file.lock().deliver(letters)?;
-            self.in_file.fetch_add(letters.len() as u64, Relaxed);
+            self.delivered.in_file.fetch_add(letters.len() as u64, Relaxed);
         }
         Ok(())
     }
@@ -192,7 +210,7 @@ impl DeadLetters {
     /// Letters delivered to the topic and to the file since the start.
     #[must_use]
     pub fn delivered(&self) -> (u64, u64) {
-        (self.in_topic.load(Relaxed), self.in_file.load(Relaxed))
+        (self.delivered.in_topic.load(Relaxed), self.delivered.in_file.load(Relaxed))
     }
 }
 

@@ -94,6 +94,11 @@ impl KafkaSource {
         Ok(Self { shared, stats, holds, name, ended: Mutex::new(ended) })
     }
 
+    /// Has it end, without waiting for that.
+    pub fn request_stop(&self) {
+        self.shared.stop.store(true, Relaxed);
+    }
+
     /// The name under which the log keeps positions, for example `kafka:payments`.
     #[must_use]
     pub fn name(&self) -> &str {
@@ -116,7 +121,7 @@ impl KafkaSource {
     /// most `timeout`; returns whether the thread has ended. Closing can hang inside librdkafka, and then
     /// the thread is left behind.
     pub fn stop(&self, timeout: Duration) -> bool {
-        self.shared.stop.store(true, Relaxed);
+        self.request_stop();
         matches!(
             self.ended.lock().recv_timeout(timeout),
             Err(crossbeam_channel::RecvTimeoutError::Disconnected)
@@ -134,6 +139,6 @@ impl KafkaSource {
 
 impl Drop for KafkaSource {
     fn drop(&mut self) {
-        self.shared.stop.store(true, Relaxed);
+        self.request_stop();
     }
 }

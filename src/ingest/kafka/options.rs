@@ -10,7 +10,8 @@ use rdkafka::config::{ClientConfig, RDKafkaLogLevel};
 
 use super::fault::KafkaFault;
 use crate::ingest::decode::DecodeOptions;
-use crate::ingest::mapping::Mapping;
+use crate::ingest::mapping::{Mapping, MessageReader};
+use crate::ingest::registry::Wire;
 
 /// Properties that the source sets itself; exactly-once reading stands on them.
 const RESERVED: [&str; 7] = [
@@ -153,6 +154,8 @@ pub struct KafkaSourceOptions {
     pub decode: DecodeOptions,
     /// How messages of another shape are read.
     pub mapping: Option<Arc<Mapping>>,
+    /// How messages are unwrapped that name a schema of a registry.
+    pub wire: Option<Wire>,
     /// Knows whose offsets the log holds.
     pub clusters: ClusterMemory,
 }
@@ -175,6 +178,7 @@ impl KafkaSourceOptions {
             data_loss: DataLossPolicy::Fail,
             decode: DecodeOptions::default(),
             mapping: None,
+            wire: None,
             clusters: ClusterMemory::default(),
         }
     }
@@ -183,6 +187,12 @@ impl KafkaSourceOptions {
     #[must_use]
     pub fn source_name(&self) -> String {
         format!("kafka:{}", self.topic)
+    }
+
+    /// Reads the topic's messages as events.
+    #[must_use]
+    pub fn reader(&self) -> MessageReader {
+        MessageReader::new(self.decode, self.mapping.clone()).with_wire(self.wire.clone())
     }
 
     /// # Errors

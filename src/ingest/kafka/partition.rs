@@ -59,6 +59,13 @@ pub(super) struct InFlight {
     middle: i64,
 }
 
+/// A wait for a schema.
+pub(super) struct SchemaWait {
+    pub until: Instant,
+    /// Why it is waited, until that was reported.
+    pub unreported: Option<String>,
+}
+
 /// An event that the log can never store.
 struct Unstorable {
     detail: String,
@@ -83,6 +90,10 @@ pub(super) struct Partition {
     pub range_check_at: Option<Instant>,
     /// When that was found out last.
     pub range_checked: Option<Instant>,
+    /// The next message names a schema that cannot be had now; until then messages are ignored.
+    pub schema_wait: Option<SchemaWait>,
+    /// Whether there was such a wait since the last message that was taken.
+    pub has_waited: bool,
     /// The next offset to read.
     next: i64,
     /// Up to where the log has the partition.
@@ -129,6 +140,8 @@ impl Partition {
             is_stuck: false,
             range_check_at: None,
             range_checked: None,
+            schema_wait: None,
+            has_waited: false,
             next: start.next,
             stored: start.next,
             mark,
@@ -150,7 +163,7 @@ impl Partition {
 
     /// Whether messages are ignored, because they come again or may be others.
     fn is_ignoring(&self) -> bool {
-        self.seek_to.is_some() || self.range_check_at.is_some()
+        self.seek_to.is_some() || self.range_check_at.is_some() || self.schema_wait.is_some()
     }
 
     /// At the end of the partition: everything before `position` was delivered, as far as there was a message.
@@ -288,6 +301,18 @@ impl Partition {
         self.seek_to = Some(offset);
         self.next = offset;
         self.end = None;
+    }
+
+    /// Waits with the message that comes next, and with all behind it.
+    fn wait_for_schema(&mut self, why: String, retry_wait: Duration) {
+        self.schema_wait = Some(SchemaWait { until: Instant::now() + retry_wait, unreported: Some(why) });
+        self.has_waited = true;
+    }
+
+    /// Reads on from where the wait began; what was gathered before stays.
+    pub fn end_schema_wait(&mut self) {
+        self.schema_wait = None;
+        self.seek_to.get_or_insert(self.next);
     }
 
     /// Up to where the log has the partition.

@@ -11,7 +11,7 @@ use rdkafka::{Offset, TopicPartitionList};
 use super::context::other;
 use super::identity::Quiet;
 use super::{KafkaFault, KafkaSourceOptions, PartitionRange};
-use crate::ingest::mapping::Message;
+use crate::ingest::mapping::{Message, MessageReader};
 
 /// A message of a topic.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,6 +47,14 @@ impl SampledMessage {
     pub fn header(&self, name: &str) -> Option<&[u8]> {
         let mut headers = self.headers.iter();
         headers.find(|(key, _)| key.eq_ignore_ascii_case(name))?.1.as_deref()
+    }
+
+    /// The same with its value as the text that it is read as, where that can be had.
+    #[must_use]
+    pub fn unwrapped(&self, reader: &MessageReader) -> Self {
+        let text = self.value.as_deref().and_then(|value| reader.text(value).ok());
+        let value = text.map(|text| text.into_owned()).or_else(|| self.value.clone());
+        Self { value, ..self.clone() }
     }
 
     /// Does `work` with the message as mappings read it, if it has a value.

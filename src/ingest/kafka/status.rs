@@ -71,6 +71,8 @@ struct Inner {
     undelivered: Option<String>,
     /// Partitions of which it is not known where reading can go on: why not, in a sentence and in one word.
     unknown_ranges: BTreeMap<i32, (String, &'static str)>,
+    /// Partitions whose next message names a schema that cannot be had: why not.
+    unknown_schemas: BTreeMap<i32, String>,
     back_pressure: bool,
     partitions: BTreeMap<i32, PartitionStatus>,
 }
@@ -117,6 +119,7 @@ impl Shared {
         let mut inner = self.inner.lock();
         inner.assigned = false;
         inner.partitions.clear();
+        inner.unknown_schemas.clear();
     }
 
     pub fn set_next(&self, partition: i32, next: i64) {
@@ -182,6 +185,21 @@ impl Shared {
         let mut inner = self.inner.lock();
         inner.unknown_ranges.remove(&partition);
         (inner.fault, inner.cause) = (None, None);
+    }
+
+    /// A schema cannot be had, and reading of a partition waits for it.
+    pub fn schema_unknown(&self, partition: i32, detail: &str) {
+        let reason = format!("reading of partition {partition} waits for a schema: {detail}");
+        if self.inner.lock().unknown_schemas.insert(partition, reason.clone()).is_none() {
+            tracing::warn!(partition, fault = "registry", "{reason}");
+        }
+    }
+
+    /// The schemas of a partition's messages are known again.
+    pub fn schema_known(&self, partition: i32) {
+        if self.inner.lock().unknown_schemas.remove(&partition).is_some() {
+            tracing::info!(partition, "the schema is known; the partition is read on");
+        }
     }
 
     /// Notes a fault; connection failures count once every broker is down.
@@ -259,6 +277,8 @@ fn state(inner: &Inner, is_held: bool) -> KafkaState {
         KafkaState::Degraded { reason: reason.clone(), word: "dead_letters" }
     } else if let Some((reason, word)) = inner.unknown_ranges.values().next() {
         KafkaState::Degraded { reason: reason.clone(), word }
+    } else if let Some(reason) = inner.unknown_schemas.values().next() {
+        KafkaState::Degraded { reason: reason.clone(), word: "registry" }
     } else if is_held {
         KafkaState::Paused
     } else if inner.assigned {

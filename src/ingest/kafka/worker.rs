@@ -1,11 +1,13 @@
 //! The source's thread: polls, gathers per partition, delivers dead letters, submits batches, receives
 //! outcomes. It never stops polling for long, because faults arrive there, too: when the queue to the
 //! log is full it waits a moment, then pauses every partition and polls on. `poll` takes messages, `start` finds out
-//! what is read, and from where, `reconnect` begins with a new client.
+//! what is read, and from where, `waits` holds partitions while a schema cannot be had, `reconnect` begins with a new
+//! client.
 
 mod poll;
 mod reconnect;
 mod start;
+mod waits;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -76,7 +78,7 @@ impl Worker {
         Self {
             shared: Arc::clone(&context.shared),
             source: Arc::clone(&context.source),
-            reader: MessageReader::new(options.decode, options.mapping.clone()),
+            reader: options.reader(),
             bounds: Bounds {
                 messages: options.batch_events.min(options.batch_max_events),
                 wait: options.batch_wait,
@@ -119,6 +121,7 @@ impl Worker {
             self.take_up_partitions()?;
             self.take_outcomes()?;
             self.check_ranges()?;
+            self.wait_for_schemas()?;
             self.seek_back()?;
             let blocked = self.hand_over();
             self.commit(false);

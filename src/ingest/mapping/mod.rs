@@ -277,6 +277,11 @@ impl Mapping {
         judge::events(self, (message, is_structured), &found, decoder)
     }
 
+    /// Whether anything is read from the message's key.
+    pub(super) fn reads_key(&self) -> bool {
+        self.plans.reads_key
+    }
+
     /// The places of a table's columns.
     ///
     /// # Errors

@@ -1,42 +1,125 @@
-//! Messages to events, with a mapping or without one.
+//! Messages to events, with a mapping or without one, unwrapped first where a schema registry is used.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::{Decoded, Mapping, Message};
-use crate::ingest::decode::{DecodeOptions, Decoder};
-use crate::ingest::rejection::Rejection;
+use crate::ingest::decode::{DecodeOptions, Decoder, Tombstones};
+use crate::ingest::registry::{RegistryDown, Schemas, Wire, is_wrapped};
+use crate::ingest::rejection::{Reason, Rejection};
 
 /// Reads messages of a source.
 #[derive(Clone, Debug, Default)]
 pub struct MessageReader {
     decoder: Decoder,
     mapping: Option<Arc<Mapping>>,
+    wire: Option<Wire>,
 }
 
 impl MessageReader {
     /// A reader with these bounds; without a mapping a message is an event as `decode` describes it.
     #[must_use]
     pub fn new(options: DecodeOptions, mapping: Option<Arc<Mapping>>) -> Self {
-        Self { decoder: Decoder::new(options), mapping }
+        Self { decoder: Decoder::new(options), mapping, wire: None }
+    }
+
+    /// The same for messages in the wire format of a schema registry.
+    #[must_use]
+    pub fn with_wire(self, wire: Option<Wire>) -> Self {
+        Self { wire, ..self }
+    }
+
+    /// The schemas that a message with this key and value names, fetched where they are not known yet.
+    ///
+    /// # Errors
+    /// When the registry does not say: the message is to be read later.
+    pub fn schemas(&self, key: Option<&[u8]>, value: Option<&[u8]>) -> Result<Schemas, RegistryDown> {
+        let Some(wire) = &self.wire else { return Ok(Schemas::default()) };
+        let of = |bytes: Option<&[u8]>| bytes.map_or(Ok(None), |bytes| wire.schema_of(bytes));
+        let key = key.filter(|_| self.reads_key(value.is_none()));
+        Ok(Schemas { value: of(value)?, key: of(key)? })
+    }
+
+    /// Reads a message with a value, by the schemas that it names.
+    ///
+    /// # Errors
+    /// The rejection names the field, where it is read, and what was found there.
+    pub fn read_with(&self, message: &Message<'_>, schemas: &Schemas) -> Result<Decoded, Rejection> {
+        let value = self.text_with(message.value, schemas)?;
+        let key = self.key_text(message.key, schemas, false)?;
+        let header = |name: &str| (message.header)(name);
+        match &self.mapping {
+            None => self.decoder.event(&value).map(Decoded::One),
+            Some(mapping) => {
+                let message = Message { key: key.as_deref(), value: &value, header: &header };
+                mapping.read(&message, &self.decoder)
+            }
+        }
+    }
+
+    /// Reads a message without a value, by the schemas that it names.
+    ///
+    /// # Errors
+    /// When it is to be rejected, or its key names nothing to delete.
+    pub fn tombstone_with(&self, key: Option<&[u8]>, schemas: &Schemas) -> Result<Decoded, Rejection> {
+        let key = self.key_text(key, schemas, true)?;
+        Ok(self.decoder.tombstone(key.as_deref())?.map_or(Decoded::Ignored, Decoded::One))
     }
 
     /// Reads a message with a value.
     ///
     /// # Errors
-    /// The rejection names the field, where it is read, and what was found there.
+    /// As [`read_with`](Self::read_with); a registry that does not respond is an error as well.
     pub fn read(&self, message: &Message<'_>) -> Result<Decoded, Rejection> {
-        match &self.mapping {
-            None => self.decoder.event(message.value).map(Decoded::One),
-            Some(mapping) => mapping.read(message, &self.decoder),
-        }
+        let schemas = self.schemas(message.key, Some(message.value)).map_err(rejection)?;
+        self.read_with(message, &schemas)
     }
 
     /// Reads a message without a value.
     ///
     /// # Errors
-    /// When it is to be rejected, or its key names nothing to delete.
+    /// As [`tombstone_with`](Self::tombstone_with); a registry that does not respond is an error as well.
     pub fn tombstone(&self, key: Option<&[u8]>) -> Result<Decoded, Rejection> {
-        Ok(self.decoder.tombstone(key)?.map_or(Decoded::Ignored, Decoded::One))
+        let schemas = self.schemas(key, None).map_err(rejection)?;
+        self.tombstone_with(key, &schemas)
+    }
+
+    /// A value as the text that it is read as.
+    ///
+    /// # Errors
+    /// When it cannot be unwrapped, or the registry does not respond.
+    pub fn text<'m>(&self, value: &'m [u8]) -> Result<Cow<'m, [u8]>, Rejection> {
+        self.text_with(value, &self.schemas(None, Some(value)).map_err(rejection)?)
+    }
+
+    fn text_with<'m>(&self, value: &'m [u8], schemas: &Schemas) -> Result<Cow<'m, [u8]>, Rejection> {
+        let Some(wire) = &self.wire else { return Ok(Cow::Borrowed(value)) };
+        self.decoder.check_size(value)?;
+        let bytes_max = self.decoder.options().max_event_bytes;
+        wire.text(("the value", value), schemas.value.as_deref(), bytes_max)
+    }
+
+    /// A key as the text that it is read as. One without a header is taken as it is.
+    fn key_text<'m>(
+        &self,
+        key: Option<&'m [u8]>,
+        schemas: &Schemas,
+        is_tombstone: bool,
+    ) -> Result<Option<Cow<'m, [u8]>>, Rejection> {
+        match (&self.wire, key) {
+            (Some(wire), Some(key)) if self.reads_key(is_tombstone) && is_wrapped(key) => {
+                let bytes_max = self.decoder.options().max_event_bytes;
+                wire.text(("the key", key), schemas.key.as_deref(), bytes_max).map(Some)
+            }
+            (_, key) => Ok(key.map(Cow::Borrowed)),
+        }
+    }
+
+    fn reads_key(&self, is_tombstone: bool) -> bool {
+        if is_tombstone {
+            return self.decoder.options().tombstones == Tombstones::DeleteNode;
+        }
+        self.mapping.as_ref().is_some_and(|mapping| mapping.reads_key())
     }
 
     /// Its mapping.
@@ -50,4 +133,9 @@ impl MessageReader {
     pub fn decoder(&self) -> &Decoder {
         &self.decoder
     }
+}
+
+/// For those who read a message now or not at all.
+fn rejection(down: RegistryDown) -> Rejection {
+    Rejection::new(Reason::UnknownSchema, down.to_string())
 }

@@ -1,7 +1,7 @@
 //! Messages into the batch that is gathered: read, admitted, or turned into a dead letter.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rdkafka::message::{BorrowedMessage, Headers, Message as _};
 
@@ -11,17 +11,19 @@ use crate::ingest::admit::Verdict;
 use crate::ingest::dead_letter::unix_ms;
 use crate::ingest::kafka::letter::letter;
 use crate::ingest::mapping::{Decoded, Message, MessageReader};
+use crate::ingest::registry::Schemas;
 use crate::ingest::rejection::{IngestStats, Reason, Rejection};
 
 impl Partition {
     /// Takes a message into the pending batch; returns whether it counts. [`mark`](Self::mark) makes it the last one of
-    /// its run. Of a message whose events the stream's rules refuse there is one dead letter, with the first reason.
+    /// its run. One whose schema cannot be had now is not taken, and comes again after `retry_wait`. Of a message whose
+    /// events the stream's rules refuse there is one dead letter, with the first reason.
     pub fn take(
         &mut self,
         message: &BorrowedMessage<'_>,
-        source: &Arc<str>,
-        reader: &MessageReader,
+        (source, reader): (&Arc<str>, &MessageReader),
         stats: &IngestStats,
+        retry_wait: Duration,
     ) -> bool {
         let offset = message.offset();
         // Already taken, or to be read again later.
@@ -29,9 +31,16 @@ impl Partition {
         if self.is_ignoring() || is_cut || offset < self.next {
             return false;
         }
+        let schemas = match reader.schemas(message.key(), message.payload()) {
+            Ok(schemas) => schemas,
+            Err(down) => {
+                self.wait_for_schema(down.to_string(), retry_wait);
+                return false;
+            }
+        };
         let first_time = offset >= self.counted;
         self.note(message);
-        let read = self.read(message, reader);
+        let read = self.read(message, reader, &schemas);
         if first_time {
             let events = if let Ok(Decoded::Many(events)) = &read { events.len() as u64 } else { 1 };
             stats.count_received(events);
@@ -104,15 +113,20 @@ impl Partition {
     }
 
     /// The events of a message.
-    fn read(&self, message: &BorrowedMessage<'_>, reader: &MessageReader) -> Result<Decoded, Rejection> {
+    fn read(
+        &self,
+        message: &BorrowedMessage<'_>,
+        reader: &MessageReader,
+        schemas: &Schemas,
+    ) -> Result<Decoded, Rejection> {
         if let Some(event) = self.unstorable.get(&message.offset()) {
             return Err(Rejection::new(Reason::Unstorable, event.detail.as_str()));
         }
-        let Some(value) = message.payload() else { return reader.tombstone(message.key()) };
+        let Some(value) = message.payload() else { return reader.tombstone_with(message.key(), schemas) };
         let header = |name: &str| {
             let mut headers = message.headers()?.iter();
             headers.find(|header| header.key.eq_ignore_ascii_case(name))?.value
         };
-        reader.read(&Message { key: message.key(), value, header: &header })
+        reader.read_with(&Message { key: message.key(), value, header: &header }, schemas)
     }
 }

@@ -71,7 +71,12 @@ impl Worker {
                     }
                     let id = message.partition();
                     let Some(partition) = self.partitions.get_mut(&id) else { continue };
-                    let taken = partition.take(&message, &self.source, &self.reader, &self.stats);
+                    let (reader, stats) = (&self.reader, &self.stats);
+                    let taken =
+                        partition.take(&message, (&self.source, reader), stats, self.options.retry_wait);
+                    if taken && std::mem::take(&mut partition.has_waited) {
+                        self.shared.schema_known(id);
+                    }
                     let is_full = partition.is_full(&self.bounds);
                     if taken && let Some(before) = last.replace(message).filter(|m| m.partition() != id) {
                         mark(&mut self.partitions, &before);

@@ -1,0 +1,158 @@
+//! Messages in the wire format of a schema registry: a byte 0, the id of a schema in four bytes, most significant first,
+//! and what was written by that schema. They become the JSON text that everything else reads, so mappings and their pointers are the
+//! same for both.
+//!
+//! A schema is fetched once (`client`) and kept by its id, which never means another one. Each message names the schema
+//! that it was written with, so a topic whose schema evolves is read on. A registry that does not respond is no fault of
+//! a message: whoever reads waits and asks again. An id that the registry does not know, and bytes that do not fit
+//! (`avro`), are rejections.
+
+mod avro;
+mod client;
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use serde::Deserialize;
+
+pub use avro::{AvroError, AvroSchema};
+pub use client::{Registry, RegistryDown, RegistryError, RegistryOptions};
+
+use super::rejection::{Reason, Rejection};
+
+/// The byte 0 and the id of a schema.
+const HEADER_BYTES: usize = 5;
+
+/// How the values of a topic are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Format {
+    /// As JSON, without a registry.
+    #[default]
+    Json,
+    /// As Avro, behind a registry's header.
+    Avro,
+    /// As JSON, behind a registry's header.
+    JsonSchema,
+}
+
+/// What a registry knows of an id.
+#[derive(Debug)]
+pub enum Known {
+    /// A schema.
+    Avro(AvroSchema),
+    /// No schema, or one that cannot be used: why.
+    Unusable(String),
+}
+
+/// How a topic's messages are unwrapped.
+#[derive(Clone, Debug)]
+pub enum Wire {
+    /// The header is cut off.
+    JsonSchema,
+    /// What stands behind the header is read by the schema that the header names.
+    Avro(Arc<Registry>),
+}
+
+/// The schemas that a message names.
+#[derive(Debug, Default)]
+pub struct Schemas {
+    /// That of its value.
+    pub value: Option<Arc<Known>>,
+    /// That of its key, where the key is read.
+    pub key: Option<Arc<Known>>,
+}
+
+/// Whether a key is in the wire format; other keys are read as they are.
+pub(super) fn is_wrapped(bytes: &[u8]) -> bool {
+    header(bytes).is_some()
+}
+
+/// The id of the schema, and what was written by it.
+fn header(bytes: &[u8]) -> Option<(u32, &[u8])> {
+    let (head, rest) = bytes.split_at_checked(HEADER_BYTES)?;
+    match head {
+        [0, id @ ..] => Some((u32::from_be_bytes(id.try_into().ok()?), rest)),
+        _ => None,
+    }
+}
+
+impl Wire {
+    /// What is known of the schema that these bytes name; `None` where none is named or needed.
+    ///
+    /// # Errors
+    /// When the registry does not say.
+    pub fn schema_of(&self, bytes: &[u8]) -> Result<Option<Arc<Known>>, RegistryDown> {
+        match (self, header(bytes)) {
+            (Self::Avro(registry), Some((id, _))) => registry.schema(id).map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    /// Unwraps the bytes of a value or key to JSON text of at most `bytes_max` bytes.
+    ///
+    /// # Errors
+    /// When there is no header, the schema cannot be used, or the bytes are not what it describes.
+    pub fn text<'m>(
+        &self,
+        (what, bytes): (&str, &'m [u8]),
+        schema: Option<&Known>,
+        bytes_max: usize,
+    ) -> Result<Cow<'m, [u8]>, Rejection> {
+        let Some((id, rest)) = header(bytes) else {
+            let detail = format!(
+                "{what} does not begin with the header of a schema registry (a byte 0 and the id of a schema); if \
+                 it is plain JSON, set format = \"json\" for the topic"
+            );
+            return Err(Rejection::new(Reason::Undecodable, detail));
+        };
+        match (self, schema) {
+            (Self::JsonSchema, _) => Ok(Cow::Borrowed(rest)),
+            (Self::Avro(_), Some(Known::Avro(schema))) => match schema.to_json(rest, bytes_max) {
+                Ok(text) => Ok(Cow::Owned(text)),
+                Err(AvroError::TooLarge) => {
+                    let detail =
+                        format!("{what} has more than {bytes_max} bytes as JSON, the limit of an event");
+                    Err(Rejection::new(Reason::TooLarge, detail))
+                }
+                Err(error) => {
+                    let detail = format!("{what} is not what schema {id} describes: {error}");
+                    Err(Rejection::new(Reason::Undecodable, detail))
+                }
+            },
+            (Self::Avro(_), Some(Known::Unusable(why))) => {
+                let detail = format!("schema {id} of {what}: {why}");
+                Err(Rejection::new(Reason::UnknownSchema, detail))
+            }
+            (Self::Avro(_), None) => {
+                let detail = format!("schema {id} of {what} was not looked up");
+                Err(Rejection::new(Reason::UnknownSchema, detail))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_header_is_a_zero_and_an_id_with_the_most_significant_byte_first() {
+        assert_eq!(header(&[0, 1, 2, 3, 4, 9]), Some((0x0102_0304, &[9][..])));
+        assert_eq!(header(&[0, 0, 0, 0, 1]), Some((1, &[][..])));
+        for bytes in [&b""[..], &[0, 0, 0, 1], &[1, 0, 0, 0, 1, 9], b"{\"a\":1}"] {
+            assert_eq!(header(bytes), None, "{bytes:?}");
+        }
+    }
+
+    #[test]
+    fn a_json_value_loses_its_header_and_one_without_is_refused_with_what_to_do() {
+        let wire = Wire::JsonSchema;
+        let text = |bytes| wire.text(("the value", bytes), None, 99);
+        assert_eq!(&*text(b"\0\0\0\0\x07{}").unwrap(), b"{}");
+        let rejection = text(b"{\"src\":1}").unwrap_err();
+        assert_eq!(rejection.reason, Reason::Undecodable);
+        assert!(rejection.detail.contains("set format = \"json\""), "{rejection}");
+        assert!(wire.schema_of(b"\0\0\0\0\x07{}").unwrap().is_none(), "nothing is fetched");
+    }
+}
