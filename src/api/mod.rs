@@ -11,6 +11,7 @@
 //! them as an [`Intake`], a status closure and the checks of [`Health`].
 
 mod admin;
+mod arrow;
 mod batcher;
 mod body;
 mod browser;

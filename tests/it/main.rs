@@ -4,6 +4,7 @@
 
 mod alerts;
 mod api;
+mod arrow;
 mod backup;
 mod bench_command;
 mod bench_ops;
