@@ -19,6 +19,7 @@ use axum::http::header::ACCEPT;
 use axum::http::request::Parts;
 use serde::Serialize;
 
+use super::export::{EDGES, EMBEDDINGS};
 use super::index_wire::{SimilarNodesResponse, TopLinksResponse};
 use super::wire::{EmbeddingsResponse, ScoresResponse};
 
@@ -76,6 +77,10 @@ pub(super) enum Kind {
     Time,
     /// A place in a list, from 0 on.
     Place,
+    /// A log position.
+    Position,
+    /// A vector as long as feature rows of edges.
+    Features,
 }
 
 impl Kind {
@@ -88,17 +93,20 @@ impl Kind {
             Self::Flag => "bool",
             Self::Time => "int64",
             Self::Place => "uint32",
+            Self::Position => "uint64",
+            Self::Features => "fixed_size_list<float32 not null>[edge_feature_dimension]",
         }
     }
 
     fn data_type(self, width: i32) -> DataType {
         match self {
             Self::Text => DataType::Utf8,
-            Self::Vector => DataType::FixedSizeList(value_field(), width),
+            Self::Vector | Self::Features => DataType::FixedSizeList(value_field(), width),
             Self::Number => DataType::Float32,
             Self::Flag => DataType::Boolean,
             Self::Time => DataType::Int64,
             Self::Place => DataType::UInt32,
+            Self::Position => DataType::UInt64,
         }
     }
 }
@@ -198,6 +206,8 @@ pub(super) fn columns_of(operation: &str) -> Option<&'static [Column]> {
         "score_links" => Some(ScoresResponse::COLUMNS),
         "find_top_links" => Some(TopLinksResponse::COLUMNS),
         "find_similar_nodes" => Some(SimilarNodesResponse::COLUMNS),
+        "export_embeddings" => Some(EMBEDDINGS),
+        "export_edges" => Some(EDGES),
         _ => None,
     }
 }

@@ -23,6 +23,7 @@ mod daemon;
 mod demo;
 mod docs;
 mod eval_command;
+mod export;
 mod faults;
 mod faulty_log;
 mod faulty_pages;
