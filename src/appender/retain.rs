@@ -111,7 +111,9 @@ fn now(graph: &GraphStore, kept: RetentionBounds) -> EventTime {
 /// The time of the stream after all that was taken in, by the partition that is farthest.
 fn seen(index: &Index) -> EventTime {
     let mut latest = EventTime::MIN;
-    index.positions.for_each_clock(|_, clock| latest = clock.confirmed().map_or(latest, |time| time.max(latest)));
+    index
+        .positions
+        .for_each_clock(|_, clock| latest = clock.confirmed().map_or(latest, |time| time.max(latest)));
     latest
 }
 
