@@ -111,6 +111,8 @@ pub(super) enum Room {
     /// Status requests and scrapes: they have a fixed number of reserved threads.
     Operations,
     Admin,
+    /// All embeddings or edges.
+    Exports,
 }
 
 /// Takes a permit for a request, which its handler finds among the extensions; none is left: too many are at work.
@@ -120,6 +122,7 @@ pub(super) fn admit(app: &App, room: Room, request: &mut Request) -> Result<Perm
         Room::Pushes => &app.pushes,
         Room::Operations => &app.operations,
         Room::Admin => &app.admin_requests,
+        Room::Exports => &app.exports,
     };
     let held = Arc::clone(room).try_acquire_owned().map_err(|_| ApiError::Overloaded)?;
     let permit = Permit::new(held);

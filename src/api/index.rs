@@ -8,6 +8,7 @@ use axum::Extension;
 use axum::extract::State;
 use axum::response::Response;
 
+use super::arrow::WantsArrow;
 use super::body::JsonBody;
 use super::compression::AcceptsGzip;
 use super::envelope::Permit;
@@ -119,6 +120,7 @@ pub(super) async fn top_links(
     Extension(permit): Extension<Permit>,
     Extension(client): Extension<Client>,
     accepts: AcceptsGzip,
+    wants: WantsArrow,
     JsonBody(request): JsonBody<TopLinksRequest>,
 ) -> Result<Response, ApiError> {
     let limits = app.state.limits;
@@ -172,7 +174,7 @@ pub(super) async fn top_links(
             index: IndexFacts::new(coverage, freshness),
         }
     };
-    Writing::new(&app, accepts).json(permit, room, made).await
+    Writing::new(&app, accepts).columns_or_json(wants, (permit, room), made).await
 }
 
 /// The nodes whose embeddings are most like those of others, or like vectors, now.
@@ -202,6 +204,7 @@ pub(super) async fn similar_nodes(
     Extension(permit): Extension<Permit>,
     Extension(client): Extension<Client>,
     accepts: AcceptsGzip,
+    wants: WantsArrow,
     JsonBody(request): JsonBody<SimilarNodesRequest>,
 ) -> Result<Response, ApiError> {
     let limits = app.state.limits;
@@ -243,7 +246,7 @@ pub(super) async fn similar_nodes(
             index: IndexFacts::new(coverage, freshness),
         }
     };
-    Writing::new(&app, accepts).json(permit, room, made).await
+    Writing::new(&app, accepts).columns_or_json(wants, (permit, room), made).await
 }
 
 fn similar(node: Option<Key>, result: SimilarResult, chosen: &Chosen) -> SimilarNodes {

@@ -11,6 +11,7 @@
 //! them as an [`Intake`], a status closure and the checks of [`Health`].
 
 mod admin;
+mod arrow;
 mod batcher;
 mod body;
 mod browser;
@@ -25,6 +26,7 @@ mod drain;
 mod envelope;
 mod error;
 mod events;
+mod export;
 mod health;
 mod index;
 mod index_wire;
@@ -32,6 +34,7 @@ mod info;
 mod items;
 mod key;
 mod keys;
+mod limits;
 mod map;
 mod neighbors;
 mod operate;
@@ -68,6 +71,8 @@ use tower_http::catch_panic::CatchPanicLayer;
 
 use self::batcher::Batcher;
 use self::envelope::Room;
+use self::export::EXPORTS_MAX;
+use self::limits::ADMIN_REQUESTS_MAX;
 use self::passes::{Engine, OfNodes, OfPairs, OfSimilar, OfSources};
 use self::requests_log::Seldom;
 use self::transfer::Ledger;
@@ -84,6 +89,7 @@ pub use events::REJECTION_REASONS;
 pub use health::{Check, Health, HealthReport, Heartbeat, State};
 pub use info::{Info, TimeUnit};
 pub use keys::{Keys, KeysError, Role};
+pub use limits::{ApiLimits, OPERATIONS_MAX};
 pub use operate::{Decisions, LogCutResponse, ModelResponse, SnapshotResponse, TrainingResponse};
 pub use requests_log::ACCESS;
 pub use seek::{PartitionSeek, SeekRequest, SeekResponse};
@@ -127,88 +133,6 @@ pub struct ApiState {
     pub status: StatusSource,
 }
 
-/// Limits on requests and connections.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct ApiLimits {
-    /// Connections at a time, for each address; more wait to be accepted.
-    pub connections: usize,
-    /// Longest time for the header of a request to arrive, counted from when the connection is ready for it.
-    pub head: Duration,
-    /// Longest time that a client may read nothing of a response.
-    pub stall: Duration,
-    /// Longest time that a client may send nothing of a body.
-    pub body_grace: Duration,
-    /// The slowest that a client may send a body or read a response on average, bytes per second.
-    pub bytes_per_second_min: u32,
-    /// Bodies of one client that may keep the daemon waiting at a time.
-    pub late_bodies: usize,
-    /// Bytes of large bodies in memory at a time; a client gets half at most.
-    pub bodies_bytes: usize,
-    /// Bytes of large responses in memory at a time, until they are sent; a client gets half at most.
-    pub responses_bytes: usize,
-    /// Concurrent queries, waiting ones included; more are refused with 503. Waiting ones hold no thread.
-    pub concurrent_queries: usize,
-    /// Concurrent pushes; more are refused with 503. Separate from queries, so that readers who wait for an event
-    /// cannot block its push.
-    pub concurrent_pushes: usize,
-    /// Largest body in bytes.
-    pub body_bytes: usize,
-    /// Longest time for a body to arrive and, once it has, for the work on the request; the time that a
-    /// request waits for `min_position` comes on top.
-    pub request_timeout: Duration,
-    /// Most nodes, pairs or neighbors in one request.
-    pub batch_items: usize,
-    /// Longest time that a request may wait for `min_position`.
-    pub wait: Duration,
-    /// Smallest response that is compressed, in bytes; 0: none is.
-    pub compress_bytes_min: usize,
-    /// Open pages of the console; 0: there is none.
-    pub console_pages: usize,
-}
-
-impl ApiLimits {
-    /// Threads that the blocking pool of the runtime may need: one for each admitted request, and some for
-    /// status and metrics, which are never refused.
-    #[must_use]
-    pub fn blocking_threads(&self) -> usize {
-        self.concurrent_queries
-            .saturating_add(self.concurrent_pushes)
-            .saturating_add(OPERATIONS_MAX + ADMIN_REQUESTS_MAX + CONSOLE)
-    }
-}
-
-/// What makes the figures of the console.
-const CONSOLE: usize = 1;
-
-/// Concurrent admin requests; a checkpoint takes as long as the disk.
-const ADMIN_REQUESTS_MAX: usize = 4;
-
-/// Concurrent status requests, and scrapes; each has a reserved thread.
-pub const OPERATIONS_MAX: usize = 32;
-
-impl Default for ApiLimits {
-    fn default() -> Self {
-        Self {
-            connections: 1024,
-            head: Duration::from_secs(75),
-            stall: Duration::from_secs(30),
-            body_grace: Duration::from_secs(5),
-            bytes_per_second_min: 16 << 10,
-            late_bodies: 128,
-            bodies_bytes: 256 << 20,
-            responses_bytes: 512 << 20,
-            concurrent_queries: 64,
-            concurrent_pushes: 16,
-            body_bytes: 8 << 20,
-            request_timeout: Duration::from_secs(30),
-            batch_items: 10_000,
-            wait: Duration::from_secs(10),
-            compress_bytes_min: 1 << 20,
-            console_pages: 64,
-        }
-    }
-}
-
 /// The state that handlers share.
 type App = Arc<Shared>;
 
@@ -218,6 +142,7 @@ struct Shared {
     pushes: Arc<Semaphore>,
     operations: Arc<Semaphore>,
     admin_requests: Arc<Semaphore>,
+    exports: Arc<Semaphore>,
     /// Log lines about refused requests, and about refused admin requests.
     refused_lines: Seldom,
     refused_admin_lines: Seldom,
@@ -293,6 +218,7 @@ impl Routes {
             pushes: Arc::new(Semaphore::new(state.limits.concurrent_pushes)),
             operations: Arc::new(Semaphore::new(OPERATIONS_MAX)),
             admin_requests: Arc::new(Semaphore::new(ADMIN_REQUESTS_MAX)),
+            exports: Arc::new(Semaphore::new(EXPORTS_MAX)),
             refused_lines: Seldom::new(),
             refused_admin_lines: Seldom::new(),
             bodies: Ledger::new(state.limits.bodies_bytes, state.limits.late_bodies),
@@ -316,6 +242,7 @@ impl Routes {
         let pushes = Router::new()
             .route("/v1/events", post(push::events))
             .route_layer(data_route(Role::Write, Room::Pushes));
+        let exports = export_routes().route_layer(data_route(Role::Read, Room::Exports));
         let about = Router::new()
             .route("/v1/status", get(ops::status))
             .merge(console::stream(app.state.limits.console_pages))
@@ -328,7 +255,7 @@ impl Routes {
             .route_layer(may(Role::Admin))
             .route_layer(from_fn_with_state(Arc::clone(&app), admin::audit));
         let files = console::files(app.state.limits.console_pages);
-        let data = queries.merge(pushes).merge(about).merge(admin_requests).merge(files);
+        let data = queries.merge(pushes).merge(exports).merge(about).merge(admin_requests).merge(files);
         let scraped = Router::new().route("/metrics", get(ops::metrics));
         let operations = scraped.route_layer(admitted(Room::Operations)).merge(probes());
         Self { app, data, operations }
@@ -359,6 +286,12 @@ fn probes() -> Router<App> {
         .route("/livez", get(ops::livez))
         .route("/readyz", get(ops::readyz))
         .route("/healthz", get(ops::healthz))
+}
+
+fn export_routes() -> Router<App> {
+    Router::new()
+        .route("/v1/export/embeddings", get(export::embeddings))
+        .route("/v1/export/edges", get(export::edges))
 }
 
 fn admin_routes() -> Router<App> {

@@ -7,6 +7,7 @@ use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
 use axum::response::Response;
 
+use super::arrow::WantsArrow;
 use super::body::JsonBody;
 use super::compression::AcceptsGzip;
 use super::envelope::{Permit, blocking};
@@ -57,14 +58,16 @@ pub(super) async fn embeddings(
     Extension(permit): Extension<Permit>,
     Extension(client): Extension<Client>,
     accepts: AcceptsGzip,
+    wants: WantsArrow,
     JsonBody(request): JsonBody<EmbeddingsRequest>,
 ) -> Result<Response, ApiError> {
     let limits = app.state.limits;
     check_count(&app, "nodes", request.nodes.len())?;
     let wait = Wait { min_position: request.min_position, wait_ms: request.wait_ms };
     wait_until_visible(&app, wait).await?;
-    // A number takes about 12 bytes, in base64 5 and a third.
-    let number_bytes = if request.encoding_format == EncodingFormat::Base64 { 6 } else { 12 };
+    // A number takes about 12 bytes, in base64 5 and a third, in columns 4.
+    let is_short = wants.0 || request.encoding_format == EncodingFormat::Base64;
+    let number_bytes = if is_short { 6 } else { 12 };
     let item_bytes = 100 + number_bytes * app.state.info.embedding_dimension;
     let names_bytes: usize = request.nodes.iter().map(Key::text_bytes).sum();
     let room = reserve(&app, &client, request.nodes.len().saturating_mul(item_bytes) + names_bytes)?;
@@ -80,7 +83,7 @@ pub(super) async fn embeddings(
         let (source, freshness) = (response.source.into(), response.freshness.into());
         EmbeddingsResponse { at: response.at.0, embeddings, source, freshness }
     };
-    Writing::new(&app, accepts).json(permit, room, made).await
+    Writing::new(&app, accepts).columns_or_json(wants, (permit, room), made).await
 }
 
 fn node_embedding(node: Key, found: serving::NodeEmbedding, format: EncodingFormat) -> NodeEmbedding {
@@ -123,6 +126,7 @@ pub(super) async fn link_scores(
     Extension(permit): Extension<Permit>,
     Extension(client): Extension<Client>,
     accepts: AcceptsGzip,
+    wants: WantsArrow,
     JsonBody(request): JsonBody<ScoresRequest>,
 ) -> Result<Response, ApiError> {
     let limits = app.state.limits;
@@ -143,7 +147,7 @@ pub(super) async fn link_scores(
         let (source, freshness) = (response.source.into(), response.freshness.into());
         ScoresResponse { at: response.at.0, scores, source, freshness }
     };
-    Writing::new(&app, accepts).json(permit, room, made).await
+    Writing::new(&app, accepts).columns_or_json(wants, (permit, room), made).await
 }
 
 /// The keys of a pair, and how they are written.

@@ -6,6 +6,7 @@
 //! sent, and counts even where there is no room for it. How long a client may take to read is the matter of the
 //! [connection](super::connections).
 
+use std::fmt::Display;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -22,6 +23,7 @@ use parking_lot::Mutex;
 use serde::Serialize;
 
 use super::admin::Peer;
+use super::arrow::{self, ARROW_STREAM, Columns, WantsArrow};
 use super::bulk::Bulk;
 use super::compression::{AcceptsGzip, GZIP, gzip};
 use super::envelope::Permit;
@@ -76,12 +78,15 @@ pub(super) struct Writing<'a> {
     pub accepts: AcceptsGzip,
     /// Whether it is written at once, however long it is.
     pub inline: bool,
+    /// Values of an embedding.
+    pub width: usize,
 }
 
 impl<'a> Writing<'a> {
     pub(super) fn new(app: &'a App, accepts: AcceptsGzip) -> Self {
         let ApiLimits { request_timeout: limit, compress_bytes_min, .. } = app.state.limits;
-        Self { bulk: &app.state.bulk, limit, compress_bytes_min, accepts, inline: false }
+        let width = app.state.info.embedding_dimension;
+        Self { bulk: &app.state.bulk, limit, compress_bytes_min, accepts, inline: false, width }
     }
 
     /// For a response about what has taken effect: it is not to be late.
@@ -89,23 +94,49 @@ impl<'a> Writing<'a> {
         Self { inline: true, ..self }
     }
 
-    /// Makes a response and writes it as JSON; by the threads for large requests, where much room was reserved. One
-    /// that cannot be compressed in time is sent as it is.
+    /// Makes a response and writes it as Arrow, if the client wants that, else as JSON.
+    pub(super) async fn columns_or_json<T: Serialize + Columns>(
+        self,
+        wants: WantsArrow,
+        (permit, room): (Permit, Option<Entry>),
+        make: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<Response, ApiError> {
+        let width = self.width;
+        match wants {
+            WantsArrow(false) => self.json(permit, room, make).await,
+            WantsArrow(true) => {
+                self.text(ARROW_STREAM, (permit, room), move || arrow::stream(make(), width)).await
+            }
+        }
+    }
+
+    /// Makes a response and writes it as JSON.
     pub(super) async fn json<T: Serialize>(
         self,
         permit: Permit,
         room: Option<Entry>,
         make: impl FnOnce() -> T + Send + 'static,
     ) -> Result<Response, ApiError> {
-        let Self { bulk, limit, compress_bytes_min, accepts: AcceptsGzip(accepts), inline } = self;
+        self.text("application/json", (permit, room), move || serde_json::to_vec(&make())).await
+    }
+
+    /// Writes a response; by the threads for large requests, where much room was reserved. One that cannot be
+    /// compressed in time is sent as it is.
+    async fn text<E: Display + Send + 'static>(
+        self,
+        media_type: &'static str,
+        (permit, room): (Permit, Option<Entry>),
+        write: impl FnOnce() -> Result<Vec<u8>, E> + Send + 'static,
+    ) -> Result<Response, ApiError> {
+        let Self { bulk, limit, compress_bytes_min, accepts: AcceptsGzip(accepts), inline, .. } = self;
         let is_long = !inline && room.as_ref().is_some_and(|room| room.bytes() > INLINE_BYTES);
         // The job holds the room: it ends with what it is for, also where the client has gone.
-        let write = move || (serde_json::to_vec(&make()).map(Bytes::from), room);
+        let write = move || (write().map(Bytes::from), room);
         let (written, mut room) =
             if is_long { bulk.run(Some(permit.clone()), limit, write).await? } else { write() };
         let mut text = written.map_err(|error| unwritten(&error))?;
         let mut headers = HeaderMap::new();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
         if compress_bytes_min > 0 && text.len() >= compress_bytes_min {
             headers.insert(VARY, HeaderValue::from_name(ACCEPT_ENCODING));
             let plain = text.clone();
@@ -130,7 +161,7 @@ impl<'a> Writing<'a> {
     }
 }
 
-fn unwritten(error: &dyn std::fmt::Display) -> ApiError {
+fn unwritten(error: &dyn Display) -> ApiError {
     tracing::error!(%error, "a response could not be written");
     ApiError::Internal
 }
@@ -302,7 +333,8 @@ mod tests {
                 room
             });
             let (limit, accepts) = (Duration::from_secs(60), AcceptsGzip(true));
-            let writing = Writing { bulk: &bulk, limit, compress_bytes_min: 1_000, accepts, inline: false };
+            let (compress_bytes_min, inline) = (1_000, false);
+            let writing = Writing { bulk: &bulk, limit, compress_bytes_min, accepts, inline, width: 1 };
             let response = writing.json(permit(), room, is_elsewhere).await.unwrap();
             let text = axum::body::to_bytes(response.into_body(), 100).await.unwrap();
             assert_eq!(text, expected);

@@ -6,8 +6,11 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use serde_json::Value;
+use ureq::BodyReader;
+use ureq::config::ConfigBuilder;
 use ureq::http::{Method, Request, StatusCode};
 use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
+use ureq::typestate::AgentScope;
 
 use crate::ingest::produce::is_about_trust;
 
@@ -75,12 +78,26 @@ impl DaemonArgs {
     /// # Errors
     /// The file of certificates cannot be used.
     pub fn client(&self, patience: Duration) -> Result<Client<'_>> {
-        let agent = ureq::Agent::config_builder()
+        self.client_with(|config| config.timeout_global(Some(patience)))
+    }
+
+    /// A client for responses that take as long as they are: only their begin is waited for with a timeout.
+    ///
+    /// # Errors
+    /// As [`client`](Self::client).
+    pub fn download_client(&self) -> Result<Client<'_>> {
+        let patience = Some(2 * PATIENCE);
+        self.client_with(|config| config.timeout_connect(patience).timeout_recv_response(patience))
+    }
+
+    fn client_with(
+        &self,
+        timeouts: impl FnOnce(ConfigBuilder<AgentScope>) -> ConfigBuilder<AgentScope>,
+    ) -> Result<Client<'_>> {
+        let config = ureq::Agent::config_builder()
             .http_status_as_error(false)
-            .tls_config(TlsConfig::builder().root_certs(self.roots()?).build())
-            .timeout_global(Some(patience))
-            .build()
-            .into();
+            .tls_config(TlsConfig::builder().root_certs(self.roots()?).build());
+        let agent = timeouts(config).build().into();
         Ok(Client { agent, daemon: self, base: self.url.trim_end_matches('/').to_owned() })
     }
 }
@@ -146,16 +163,41 @@ impl Client<'_> {
         if status.is_success() {
             return Ok(document);
         }
-        let hint = match status.as_u16() {
-            401 | 403 => "; see --key-file",
-            404 if document["error_type"] == "unknown_route" => {
-                "; is --url that of api.listen, and the daemon of this version?"
-            }
-            _ => "",
-        };
-        let message = document["error"].as_str().unwrap_or(&text);
-        bail!("{url} returned {status}: {message}{hint}")
+        Err(refusal(&url, status, &document, &text))
     }
+
+    /// The body of a response of this media type.
+    ///
+    /// # Errors
+    /// As [`document`](Self::document).
+    pub fn download(&self, path: &str, media_type: &str) -> Result<BodyReader<'static>> {
+        let url = self.url(path);
+        let mut request = Request::builder().uri(&url).header("accept", media_type);
+        if let Some(key) = self.daemon.key()? {
+            request = request.header("authorization", format!("Bearer {key}"));
+        }
+        let request = request.body(()).with_context(|| format!("--url {url}"))?;
+        let mut response = self.agent.run(request).map_err(|error| describe_failure(&url, error))?;
+        let status = response.status();
+        if status.is_success() {
+            return Ok(response.into_body().into_reader());
+        }
+        let text = response.body_mut().read_to_string().with_context(|| format!("{url}: cut off"))?;
+        Err(refusal(&url, status, &json_of(&url, status, &text)?, &text))
+    }
+}
+
+/// The error of a request that the daemon refuses.
+fn refusal(url: &str, status: StatusCode, document: &Value, text: &str) -> anyhow::Error {
+    let hint = match status.as_u16() {
+        401 | 403 => "; see --key-file",
+        404 if document["error_type"] == "unknown_route" => {
+            "; is --url that of api.listen, and the daemon of this version?"
+        }
+        _ => "",
+    };
+    let message = document["error"].as_str().unwrap_or(text);
+    anyhow::anyhow!("{url} returned {status}: {message}{hint}")
 }
 
 /// The document of a response.

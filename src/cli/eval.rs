@@ -38,7 +38,8 @@ pub struct EvalArgs {
     #[arg(long, value_enum, default_value_t = BankName::Unlimited)]
     pub edgebank: BankName,
     /// How to measure: dyglib is the published split at the 0.70 and 0.85 time quantiles with masked
-    /// nodes; mrr ranks each event among many candidates on the same split without masked nodes;
+    /// nodes; mrr ranks each event among many candidates on the same split without masked nodes; topk ranks each test
+    /// event among all destinations that the stream had before its batch, with the baselines beside;
     /// node-label trains on links and then reads the labels of events' sources out of the model;
     /// prequential tests and then trains on every batch once
     #[arg(long, value_enum, default_value_t = ProtocolName::Dyglib)]
@@ -65,8 +66,8 @@ pub struct EvalArgs {
     /// Nodes whose training edges are left out: column node (dyglib)
     #[arg(long, value_name = "FILE")]
     pub masked: Option<PathBuf>,
-    /// Drawn candidates per event (mrr: 100 if not given); under dyglib each test event is ranked among
-    /// this many random destinations as well
+    /// Drawn candidates per event (mrr, and topk in validation: 100 if not given); under dyglib each test event is
+    /// ranked among this many random destinations as well
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub candidates: Option<u32>,
     /// Step size of Adam
@@ -123,7 +124,7 @@ pub struct EvalArgs {
     /// since the first event, which needs no unit (walk, --walks)
     #[arg(long, value_name = "RATE|span:POWER", default_value = "span:10")]
     pub walk_decay: Decay,
-    /// Events over which a destination's popularity halves (poptrack)
+    /// Events over which a destination's popularity halves (poptrack, topk)
     #[arg(long, value_name = "EVENTS", default_value_t = 1000.0)]
     pub half_life: f64,
     /// Which edges an event may have as neighbors (models that use neighbors, prequential)
@@ -255,6 +256,7 @@ fn measure(args: &EvalArgs, threads: usize) -> anyhow::Result<Report> {
     match args.protocol {
         ProtocolName::Dyglib => run.dyglib(&mut report),
         ProtocolName::Mrr => run.mrr(&mut report),
+        ProtocolName::Topk => run.topk(&mut report),
         ProtocolName::NodeLabel => run.node_label(&mut report),
         ProtocolName::Prequential => run.prequential(&mut report),
     }?;

@@ -13,6 +13,7 @@ mod demo;
 pub mod device;
 pub mod eval;
 pub mod events;
+mod export;
 mod ingest;
 mod inspect;
 mod log;
@@ -64,6 +65,8 @@ enum Command {
     Top(top::TopArgs),
     /// Sources of events: show, pause and resume them, move Kafka to another position
     Source(source::SourceArgs),
+    /// Write all embeddings, or all edges, of a running daemon to a file
+    Export(export::ExportArgs),
     /// Events that were refused: list and show them, and send them again after a mapping was mended
     DeadLetters(dead_letters::DeadLettersArgs),
     /// Show the log level of a running daemon, or change it until the next start
@@ -148,6 +151,7 @@ pub fn main() -> ExitCode {
         Command::Status(args) => inspect::status(&args),
         Command::Top(args) => top::run(&args),
         Command::Source(args) => source::run(&args),
+        Command::Export(args) => export::run(&args),
         Command::DeadLetters(args) => dead_letters::run(&args),
         Command::LogLevel(args) => log_level::run(&args),
         Command::Log(args) => log::run(&args),

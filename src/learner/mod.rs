@@ -202,10 +202,7 @@ impl Learner {
         learner.shared.progress.set_kept(kept);
         let (nodes, touched) = (learner.trainer.state().known(), &learner.shared.engine.states.touched);
         learner.pool.known().nodes().iter().for_each(|&node| touched.set_destination(node));
-        learner.on_gpu(|learner| learner.publish_rows(kept, &nodes))?;
-        learner.publish_pairs();
-        learner.on_gpu(Self::publish_weights)?;
-        learner.shared.progress.set_learned(position);
+        learner.publish_everything(kept, &nodes, position)?;
         let (bytes, version, trains) = (learner.bytes(), learner.version, learner.options.train);
         let versions = learner.gate.as_ref().map(Gate::versions).unwrap_or_default();
         learner.shared.status.update(|report| {
@@ -301,6 +298,8 @@ impl Learner {
     /// Score, train, update state, publish: one batch. A storage failure leaves everything as it was.
     fn learn(&mut self, batch: &LearnBatch) -> Result<(), LearnerError> {
         let behind = self.shared.progress.indexed().0.saturating_sub(batch.end.0);
+        let states = self.shared.engine.states.clone();
+        let mut publication = None;
         batch.node_rows.set_seen(&self.node_rows);
         self.bring_copies(batch)?;
         if !batch.edges.is_empty() {
@@ -327,6 +326,7 @@ impl Learner {
                 // The verdict concerns weights that are lost.
                 self.leave_gpu(error)?;
             }
+            publication = Some(states.publication());
             self.publish_batch()?;
             self.observe_phases(&taken, clock.elapsed().as_secs_f64());
             if taken.mode == StepMode::Train {
@@ -337,12 +337,14 @@ impl Learner {
                 }
             }
         }
+        let publication = publication.unwrap_or_else(|| states.publication());
         batch.node_rows.set_later(&self.node_rows);
-        batch.node_rows.nodes().for_each(|node| self.shared.engine.states.touched.touch(node));
+        batch.node_rows.nodes().for_each(|node| states.touched.touch(node));
         self.forget(&batch.deleted);
         self.learned = batch.end;
         (self.decided, self.sampled) = (None, false);
         self.shared.progress.set_learned(batch.end);
+        drop(publication);
         self.shared.progress.set_kept(batch.kept);
         self.observe_freshness(batch);
         self.shared.metrics.train.lag_events.set(behind.cast_signed());

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use super::gate::{Decision, Figures, Predicted, Verdict, predicted};
 use super::measure::unix_seconds;
 use super::step::Taken;
-use super::{Gate, LearnBatch, Learner, Versions};
-use crate::event::NodeId;
+use super::{Gate, LearnBatch, Learner, LearnerError, Versions};
+use crate::event::{EdgeId, NodeId};
 use crate::graph::RetentionBounds;
 use crate::model::walk::PairTimes;
 use crate::model::{Model, Weights};
@@ -27,6 +27,22 @@ impl Learner {
         let placed = self.placed();
         let model = placed.as_deref().unwrap_or_else(|| self.trainer.model());
         self.trainer.publish_rows_by(model, kept, &engine.stores.edge_features, nodes, publish)
+    }
+
+    /// Publishes all that was learned below `position`: the memory of `nodes`, pairs and weights.
+    pub(super) fn publish_everything(
+        &mut self,
+        kept: RetentionBounds,
+        nodes: &[NodeId],
+        position: EdgeId,
+    ) -> Result<(), LearnerError> {
+        let states = self.shared.engine.states.clone();
+        let _publication = states.publication();
+        self.on_gpu(|learner| learner.publish_rows(kept, nodes))?;
+        self.publish_pairs();
+        self.on_gpu(Self::publish_weights)?;
+        self.shared.progress.set_learned(position);
+        Ok(())
     }
 
     /// Publishes the times of all pairs, in a model that has them.

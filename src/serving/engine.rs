@@ -20,7 +20,7 @@ use super::{
     NodeStates, PairScore, Progress, QueryError, ScoreResponse, Source, Stores, UnknownKeys,
 };
 use crate::device::Device;
-use crate::event::{EventTime, NodeId, NodeKey};
+use crate::event::{EdgeId, EventTime, NodeId, NodeKey};
 use crate::feature::FeatureError;
 use crate::graph::{EdgeListing, ListedEdge, SpillError};
 use crate::model::{DistinctNodes, EmbeddingInput, FeatureRows, GatherError, Needs, Neighborhood, Weights};
@@ -44,6 +44,8 @@ pub struct QueryEngine {
     pub index: Option<Arc<LiveIndex>>,
     model: ArcSwapOption<Published>,
     buffers: Mutex<Vec<Scratch>>,
+    /// Edges from this position on are not seen.
+    below: EdgeId,
 }
 
 /// The weights in use, and what scores pairs.
@@ -76,7 +78,13 @@ impl QueryEngine {
     #[must_use]
     pub fn new(stores: Stores, states: Arc<NodeStates>, progress: Arc<Progress>) -> Self {
         let model = ArcSwapOption::empty();
-        Self { stores, states, progress, index: None, model, buffers: Mutex::default() }
+        let (buffers, below) = (Mutex::default(), EdgeId(u64::MAX));
+        Self { stores, states, progress, index: None, model, buffers, below }
+    }
+
+    /// The same, which embeds nodes by edges below a position only.
+    pub(super) fn seeing_edges_below(self, below: EdgeId) -> Self {
+        Self { below, ..self }
     }
 
     /// The same with a live index, whose rows follow the node states from now on.
@@ -330,7 +338,7 @@ impl QueryEngine {
         rows: &mut FeatureRows,
     ) -> Result<(), GatherError> {
         loop {
-            let world = self.stores.world(self.stores.graph.view());
+            let world = self.stores.world(self.stores.graph.view_at(self.below));
             match world.gather(needs, neighborhood, (rows, None), None) {
                 Err(GatherError::Rows(FeatureError::Released { .. })) => {}
                 done => return done,

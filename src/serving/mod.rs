@@ -5,11 +5,14 @@
 //!
 //! [`LiveIndex`] finds the best of all nodes: the likeliest destinations, the most similar ones.
 //!
+//! `export` reads everything as of one moment, slice by slice.
+//!
 //! The learner publishes here and queries read here: neither waits for the other. Knows nothing of
 //! requests, wire formats, or how weights come about.
 
 mod baseline;
 mod engine;
+mod export;
 mod index;
 mod neighbors;
 mod pairs;
@@ -24,6 +27,7 @@ mod touched;
 mod walks;
 
 pub use engine::{Moment, QueryEngine};
+pub use export::{EdgeExport, EdgeSlice, EmbeddingExport, EmbeddingSlice};
 pub use index::{
     Candidates, Condition, Coverage, FoundNode, IndexLoop, IndexOptions, IndexReport, IndexState, LiveIndex,
     Metric, Order, SimilarItem, SimilarRequest, SimilarResponse, SimilarResult, SimilarTo, TopRequest,

@@ -49,7 +49,7 @@ impl QueryEngine {
     }
 
     /// The feature rows of edges.
-    fn rows_of(&self, edges: &[ListedEdge]) -> Result<Vec<Option<Vec<f32>>>, QueryError> {
+    pub(super) fn rows_of(&self, edges: &[ListedEdge]) -> Result<Vec<Option<Vec<f32>>>, QueryError> {
         let rows = &self.stores.edge_features;
         let dimension = rows.dimension();
         loop {

@@ -6,14 +6,17 @@
 //! own, taken for writing only when nodes appear beyond the last chunk. No call waits for a training
 //! step. A chunk takes memory while a row of it is published: where all its nodes are deleted it is given back.
 //!
+//! [Frozen](NodeStates::frozen) rows share chunks with these until one of theirs changes, which is copied then.
+//!
 //! Which rows have changed is recorded for whoever follows them ([`TouchedNodes`]).
 //!
 //! Models of walks publish beside the rows of nodes when pairs were last seen, and when the stream began.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, MutexGuard, RwLock};
 
 use super::{PairStates, TouchedNodes};
 use crate::event::{EventTime, NodeId};
@@ -24,15 +27,17 @@ const CHUNK_ROWS: usize = 256;
 /// Published memory rows by node.
 pub struct NodeStates {
     dimension: usize,
-    chunks: RwLock<Vec<RwLock<Option<Chunk>>>>,
+    chunks: RwLock<Vec<RwLock<Option<Arc<Chunk>>>>>,
     /// When pairs were last seen.
     pub pairs: PairStates,
     /// Nodes whose rows have changed.
     pub touched: TouchedNodes,
     /// [`EventTime::MIN`] stands for none.
     origin: AtomicI64,
+    publication: Mutex<()>,
 }
 
+#[derive(Clone)]
 struct Chunk {
     rows: Box<[f32]>,
     updated: Box<[Option<EventTime>]>,
@@ -44,7 +49,49 @@ impl NodeStates {
     pub fn new(dimension: usize) -> Self {
         let origin = AtomicI64::new(EventTime::MIN.0);
         let (pairs, touched) = (PairStates::default(), TouchedNodes::default());
-        Self { dimension, chunks: RwLock::new(Vec::new()), pairs, touched, origin }
+        let (chunks, publication) = (RwLock::new(Vec::new()), Mutex::new(()));
+        Self { dimension, chunks, pairs, touched, origin, publication }
+    }
+
+    /// Held by whoever publishes the rows of a batch, until its position is published too.
+    pub fn publication(&self) -> MutexGuard<'_, ()> {
+        self.publication.lock()
+    }
+
+    /// The rows of nodes as they are now, whatever becomes of these: only chunks that change are copied, when they do.
+    /// Without pairs and touched nodes.
+    #[must_use]
+    pub fn frozen(&self) -> Self {
+        let chunks = self.chunks.read().iter().map(|chunk| RwLock::new(chunk.read().clone())).collect();
+        let origin = AtomicI64::new(self.origin.load(Ordering::Acquire));
+        Self { chunks: RwLock::new(chunks), origin, ..Self::new(self.dimension) }
+    }
+
+    /// Number of nodes with a published row.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        let chunks = self.chunks.read();
+        let rows = |chunk: &RwLock<Option<Arc<Chunk>>>| {
+            let chunk = chunk.read().clone();
+            chunk.map_or(0, |chunk| chunk.updated.iter().flatten().count())
+        };
+        chunks.iter().map(rows).sum()
+    }
+
+    /// The first node from `node` on that has a published row.
+    #[must_use]
+    pub fn next_known(&self, node: NodeId) -> Option<NodeId> {
+        let chunks = self.chunks.read();
+        let (first, mut place) = (node.index() / CHUNK_ROWS, node.index() % CHUNK_ROWS);
+        for (number, chunk) in chunks.iter().enumerate().skip(first) {
+            let chunk = chunk.read();
+            let mut updated = chunk.iter().flat_map(|chunk| chunk.updated.iter()).skip(place);
+            if let Some(beyond) = updated.position(Option::is_some) {
+                return u32::try_from(number * CHUNK_ROWS + place + beyond).ok().map(NodeId);
+            }
+            place = 0;
+        }
+        None
     }
 
     /// Values per row.
@@ -63,7 +110,8 @@ impl NodeStates {
         let chunks = self.chunks.read();
         if let Some(chunk) = chunks.get(chunk) {
             let mut chunk = chunk.write();
-            let chunk = chunk.get_or_insert_with(|| Chunk::new(self.dimension));
+            let chunk = chunk.get_or_insert_with(|| Arc::new(Chunk::new(self.dimension)));
+            let chunk = Arc::make_mut(chunk);
             chunk.rows[place * self.dimension..][..self.dimension].copy_from_slice(row);
             chunk.updated[place] = Some(updated);
         }
@@ -123,7 +171,7 @@ impl NodeStates {
     pub fn forget(&self, node: NodeId) {
         if let Some(chunk) = self.chunks.read().get(node.index() / CHUNK_ROWS) {
             let (mut held, place) = (chunk.write(), node.index() % CHUNK_ROWS);
-            if let Some(chunk) = held.as_mut() {
+            if let Some(chunk) = held.as_mut().map(Arc::make_mut) {
                 chunk.rows[place * self.dimension..][..self.dimension].fill(0.0);
                 chunk.updated[place] = None;
                 if chunk.updated.iter().all(Option::is_none) {
@@ -142,7 +190,7 @@ impl NodeStates {
         let chunks = self.chunks.read();
         let held = chunks.iter().filter(|chunk| chunk.read().is_some()).count();
         held * CHUNK_ROWS * per_node
-            + chunks.capacity() * size_of::<RwLock<Option<Chunk>>>()
+            + chunks.capacity() * size_of::<RwLock<Option<Arc<Chunk>>>>()
             + self.pairs.bytes()
             + self.touched.bytes()
     }
@@ -182,6 +230,41 @@ mod tests {
         states.forget(NodeId(70_000));
         states.gather(&[NodeId(700)], 0..states.dimension(), &mut rows[..2]);
         assert!(rows[..2] == [0.0; 2] && !states.has(NodeId(700)));
+    }
+
+    #[test]
+    fn frozen_rows_stay_as_they_were_and_the_others_go_on() {
+        let states = NodeStates::new(2);
+        let nodes = [0, 3, 255, 256, 1000].map(NodeId);
+        nodes.iter().for_each(|&node| states.publish(node, &[node.0 as f32, 1.0], EventTime(1)));
+        states.set_origin(EventTime(1));
+        let frozen = states.frozen();
+        states.publish(NodeId(3), &[9.0, 9.0], EventTime(2));
+        states.publish(NodeId(4), &[9.0, 9.0], EventTime(2));
+        states.publish(NodeId(5000), &[9.0, 9.0], EventTime(2));
+        states.forget(NodeId(1000));
+        let known = |states: &NodeStates| {
+            let mut next = states.next_known(NodeId(0));
+            let mut known = Vec::new();
+            while let Some(node) = next {
+                known.push(node);
+                next = states.next_known(NodeId(node.0 + 1));
+            }
+            known
+        };
+        assert_eq!(
+            (known(&frozen), frozen.count(), frozen.origin()),
+            (nodes.to_vec(), 5, Some(EventTime(1)))
+        );
+        assert_eq!((known(&states), states.count()), ([0, 3, 4, 255, 256, 5000].map(NodeId).to_vec(), 6));
+        let row = |states: &NodeStates, node| {
+            let mut row = [0.0; 2];
+            states.gather(&[NodeId(node)], 0..2, &mut row);
+            (row, states.updated(NodeId(node)))
+        };
+        assert_eq!(row(&frozen, 3), ([3.0, 1.0], Some(EventTime(1))));
+        assert_eq!(row(&frozen, 1000), ([1000.0, 1.0], Some(EventTime(1))));
+        assert_eq!(row(&states, 3), ([9.0, 9.0], Some(EventTime(2))));
     }
 
     #[test]

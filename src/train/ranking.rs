@@ -84,7 +84,7 @@ pub struct RankSummary {
 }
 
 impl RankMeter {
-    /// Adds a [`rank`].
+    /// Adds a [`rank`]; an infinite one is a miss.
     pub fn push(&mut self, rank: f64) {
         self.reciprocal_sum += rank.recip();
         self.hits += usize::from(rank <= HIT);

@@ -82,6 +82,60 @@ fn edgebank_under_prequential_has_a_curve_and_the_last_15_percent() {
     assert!(found.get("test_average_precision").is_none(), "protocols are not mixed");
 }
 
+/// Users who each return to a page of their own; in the last 15 %, every tenth event is to a page that nobody knew.
+fn write_returning(path: &Path) {
+    let mut text = String::from("src,dst,ts\n");
+    for t in 0..400_u32 {
+        let page = if t >= 340 && t % 10 == 5 { format!("new{t}") } else { format!("p{}", t % 20) };
+        let _ = writeln!(text, "u{},{page},{t}", t % 20);
+    }
+    std::fs::write(path, text).unwrap();
+}
+
+fn eval_returning(folder: &Path, flags: &[&str]) -> Value {
+    let (events, json) = (folder.join("returning.csv"), folder.join("returning.json"));
+    write_returning(&events);
+    let mut line = vec!["eval", "--events", events.to_str().unwrap(), "--json", json.to_str().unwrap()];
+    line.extend_from_slice(&["--protocol", "topk", "--batch-events", "20"]);
+    line.extend_from_slice(flags);
+    run(&Line::try_parse_from(line).unwrap().args).unwrap();
+    serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap()
+}
+
+#[test]
+fn topk_ranks_among_all_destinations_so_far_with_the_baselines_beside() {
+    let folder = tempfile::tempdir().unwrap();
+    let found = eval_returning(folder.path(), &["--model", "edgebank"]);
+    // It knows the page of each user and no other; 6 of 60 events are to a page that no ranking can hold.
+    assert_eq!((share(&found, "test_mrr"), share(&found, "test_hits_at_10")), (0.9, 0.9));
+    assert_eq!((&found["mrr_candidates"], &found["val_mrr_candidates"]), (&26.into(), &100.into()));
+    assert_eq!((&found["protocol"], &found["negatives"]), (&"topk".into(), &"known".into()));
+    assert!(found.get("edgebank_test_mrr").is_none(), "it is the contender");
+    // Of 20 pages in turn, the one that was met last before the batch is the most popular. Those of users 5 and 15 fall
+    // behind all others after the first batch.
+    let mut ranks = Vec::new();
+    for batch in 0..3 {
+        for user in (0..20).filter(|user| user % 10 != 5) {
+            let behind = [5, 15].iter().filter(|gone| batch > 0 && **gone > user).count();
+            ranks.push(20 - user - behind);
+        }
+    }
+    let popular = ranks.iter().map(|rank| 1.0 / *rank as f64).sum::<f64>() / 60.0;
+    let hits = ranks.iter().filter(|rank| **rank <= 10).count() as f64 / 60.0;
+    assert!((share(&found, "poptrack_test_mrr") - popular).abs() < 1e-12, "{popular}: {found}");
+    assert!((share(&found, "poptrack_test_hits_at_10") - hits).abs() < 1e-12, "{hits}: {found}");
+
+    let found = eval_returning(folder.path(), &["--model", "poptrack"]);
+    assert!((share(&found, "test_mrr") - popular).abs() < 1e-12, "{found}");
+    assert_eq!((share(&found, "edgebank_test_mrr"), share(&found, "edgebank_test_hits_at_10")), (0.9, 0.9));
+
+    let flags = ["--model", "walk", "--walk-dimension", "32", "--epochs", "8", "--learning-rate", "0.01"];
+    let found = eval_returning(folder.path(), &flags);
+    let learned = share(&found, "test_mrr");
+    assert!(learned > popular && learned <= 0.9, "{learned}");
+    assert_eq!(share(&found, "edgebank_test_mrr"), 0.9);
+}
+
 #[test]
 fn given_negatives_and_masked_nodes_are_used_and_named() {
     let folder = tempfile::tempdir().unwrap();
@@ -158,6 +212,10 @@ fn flags_that_make_no_sense_are_refused() {
         (&["--model", "walk", "--walk-decay=-1"], "`-1` is no decay"),
         (&["--model", "walk", "--walk-decay", "fast"], "write a rate per unit of time such as 1e-6"),
         (&["--model", "poptrack", "--half-life", "0"], "--half-life 0 is not above 0"),
+        (
+            &["--model", "edgebank", "--protocol", "topk", "--negatives", "historical"],
+            "--negatives belongs to --protocol dyglib or mrr",
+        ),
         (
             &["--model", "poptrack", "--protocol", "mrr", "--negatives", "inductive"],
             "belong to --protocol dyglib",

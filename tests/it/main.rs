@@ -4,6 +4,7 @@
 
 mod alerts;
 mod api;
+mod arrow;
 mod backup;
 mod bench_command;
 mod bench_ops;
@@ -22,6 +23,7 @@ mod daemon;
 mod demo;
 mod docs;
 mod eval_command;
+mod export;
 mod faults;
 mod faulty_log;
 mod faulty_pages;

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import json
 from dataclasses import replace
 from typing import Any
 
+import httpx2
 import numpy as np
+import pyarrow
+import pyarrow.compute
 import pytest
 
 import evergraph
@@ -43,6 +47,44 @@ def test_a_write_is_read_back(client: Any) -> None:
     node = client.node(one, neighbors=1)
     assert (node.node, node.degree, node.last_event, node.neighbors) == (one, 2, 6, (7,))
     assert (node.time.tolist(), node.position.tolist()) == ([6], [pushed.end_position - 1])
+
+
+def test_exports_are_tables_of_one_position(client: Any) -> None:
+    one, other = fresh(), fresh()
+    pushed = client.push([{"src": one, "dst": other, "ts": 5, "features": [1, 2]}], wait="visible")
+    table = client.export_embeddings()
+    about = json.loads(table.schema.metadata[b"evergraph"])
+    assert about["position"] >= pushed.end_position
+    assert table.column_names == ["node", "embedding", "learned_event"]
+    nodes = table["node"].to_pylist()
+    assert len(set(nodes)) == len(nodes) == about["rows_expected"]
+    vectors = table["embedding"].combine_chunks().flatten().to_numpy().reshape(len(table), -1)
+    found = client.embeddings([one, other], at=about["at"])
+    places = [nodes.index(one), nodes.index(other)]
+    assert vectors[places].tobytes() == found.array.tobytes()
+    edges = client.export_edges()
+    row = edges.filter(pyarrow.compute.equal(edges["src"], one)).to_pylist()
+    assert row == [{"src": one, "dst": other, "ts": 5, "position": pushed.first_position, "features": [1.0, 2.0]}]
+
+
+def test_a_response_in_columns_is_read_by_pyarrow(daemon: evergraph.Daemon) -> None:
+    with Client(daemon.url) as own:
+        one = fresh()
+        own.push({"src": one, "dst": 7, "ts": 5}, wait="visible")
+        expected = own.embeddings([one, 7, "nobody"], at=6)
+    body = {"nodes": [one, 7, "nobody"], "at": 6}
+    response = httpx2.post(
+        f"{daemon.url}/v1/embeddings", json=body, headers={"accept": "application/vnd.apache.arrow.stream"}
+    )
+    assert response.headers["content-type"] == "application/vnd.apache.arrow.stream"
+    table = pyarrow.ipc.open_stream(response.content).read_all()
+    assert table.schema.field("embedding").type == pyarrow.list_(pyarrow.field("item", pyarrow.float32(), False), 8)
+    assert table["node"].to_pylist() == [one, "7", "nobody"]
+    assert table["error"].to_pylist() == [None, None, "unknown_node"]
+    rows = [np.array(row, np.float32) for row in table["embedding"].to_pylist()[:2]]
+    assert np.stack(rows).tobytes() == expected.array[:2].tobytes()
+    assert table["embedding"][2].as_py() is None
+    assert json.loads(table.schema.metadata[b"evergraph"])["at"] == 6
 
 
 def test_a_prior_stands_in_for_an_unknown_node(client: Any) -> None:

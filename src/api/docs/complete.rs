@@ -5,6 +5,7 @@ use serde_json::{Map, Value, json};
 
 use super::examples;
 use crate::api::ApiLimits;
+use crate::api::arrow::{ARROW_STREAM, Column, columns_of};
 use crate::api::error::PROBLEM_JSON;
 use crate::api::map::NODES_MAX;
 
@@ -20,6 +21,7 @@ pub(super) fn complete(document: &mut Value, limits: &ApiLimits) {
             bound_parameters(operation, limits);
             complete_responses(operation);
             add_examples(operation);
+            add_columns(operation);
         }
     }
 }
@@ -119,4 +121,27 @@ fn add_examples(operation: &mut Value) {
             media["example"] = example["response"].clone();
         }
     }
+}
+
+/// The form in columns of the responses that have one.
+fn add_columns(operation: &mut Value) {
+    let Some(columns) = operation["operationId"].as_str().and_then(columns_of) else { return };
+    let line = |column: &Column| {
+        let Column { name, kind, nullable, words } = column;
+        let or_null = if *nullable { ", or null" } else { "" };
+        format!("\n- `{name}` ({}{or_null}): {words}.", kind.name())
+    };
+    let columns: String = columns.iter().map(line).collect();
+    let content = &mut operation["responses"]["200"]["content"];
+    let what = match content.get(JSON) {
+        Some(_) => {
+            "For a request whose `Accept` lists this media type: a stream of the Arrow IPC format with one record \
+             batch, whose columns hold the same bits as the JSON. The rest of the JSON document, all but the rows, \
+             stands as JSON in the metadata of the schema, under the key `evergraph`."
+        }
+        None => "A stream of the Arrow IPC format.",
+    };
+    let description = format!("{what} Columns:\n{columns}");
+    let schema = json!({ "type": "string", "format": "binary", "description": description });
+    content[ARROW_STREAM] = json!({ "schema": schema });
 }

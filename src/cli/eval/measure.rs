@@ -11,7 +11,7 @@ use crate::device::{self, Device};
 use crate::train::edgebank::EdgeBank;
 use crate::train::evaluate::dyglib::{PartNegatives, evaluate_dyglib};
 use crate::train::evaluate::learned::{Learned, Sight, TestThenTrain};
-use crate::train::evaluate::mrr::evaluate_mrr;
+use crate::train::evaluate::mrr::{MrrReport, evaluate_mrr};
 use crate::train::evaluate::node_label::evaluate_node_label;
 use crate::train::evaluate::prequential::evaluate_prequential;
 use crate::train::evaluate::{Candidates, EpochOptions, Watch};
@@ -74,8 +74,8 @@ impl Run<'_> {
     ///
     /// # Errors
     /// When files or flags do not fit the events, or the model diverges.
-    pub fn mrr(self, report: &mut Report) -> anyhow::Result<()> {
-        let Self { args, stream, device, .. } = self;
+    pub fn mrr(mut self, report: &mut Report) -> anyhow::Result<()> {
+        let Self { args, stream, .. } = self;
         ensure!(args.masked.is_none(), "--masked belongs to --protocol dyglib; leave it out");
         let populations = Populations::new(stream, &[])?;
         report.populations(&populations);
@@ -84,23 +84,58 @@ impl Run<'_> {
         let validation = of(&args.val_negatives, "validation", validation)?;
         let test = of(&args.negatives, "test", test)?;
         report.candidates(&validation, &test);
-        let (parts, options, watch) = ([&validation, &test], self.epoch_options(), self.watch);
-        let figures = match args.model {
+        let figures = self.ranked(args.model, &populations, [&validation, &test])?;
+        report.mrr_figures(&figures);
+        Ok(())
+    }
+
+    /// One positive against every destination so far, and the baselines beside it.
+    ///
+    /// # Errors
+    /// When flags do not fit the events, or the model diverges.
+    pub fn topk(mut self, report: &mut Report) -> anyhow::Result<()> {
+        let Self { args, stream, .. } = self;
+        self.refuse_given_negatives()?;
+        ensure!(args.masked.is_none(), "--masked belongs to --protocol dyglib; leave it out");
+        let populations = Populations::new(stream, &[])?;
+        report.populations(&populations);
+        // The epoch is chosen by few candidates: every destination for each event of each epoch would take hours.
+        let count = args.candidates.map_or(CANDIDATES, |count| count as usize);
+        let parts = [&Candidates::drawn(stream, count, args.seed), &Candidates::known(stream)];
+        report.candidates(parts[0], parts[1]);
+        let figures = self.ranked(args.model, &populations, parts)?;
+        report.mrr_figures(&figures);
+        for baseline in [ModelName::Edgebank, ModelName::Poptrack] {
+            if baseline != args.model {
+                report.ranks_beside(baseline, &self.ranked(baseline, &populations, parts)?.test);
+            }
+        }
+        Ok(())
+    }
+
+    /// Ranks of validation and test by a model or baseline, among the candidates of each.
+    fn ranked(
+        &mut self,
+        model: ModelName,
+        populations: &Populations,
+        parts: [&Candidates; 2],
+    ) -> anyhow::Result<MrrReport> {
+        let options = self.epoch_options();
+        let Self { args, stream, device, watch } = self;
+        Ok(match model {
             ModelName::Edgebank => {
                 let mut bank = EdgeBank::new(args.edgebank.rule());
-                evaluate_mrr(stream, &populations, parts, &mut bank, &options, watch)
+                evaluate_mrr(stream, populations, parts, &mut bank, &options, watch)
             }
             ModelName::Poptrack => {
                 let mut counts = Popularity::new(args.half_life);
-                evaluate_mrr(stream, &populations, parts, &mut counts, &options, watch)
+                evaluate_mrr(stream, populations, parts, &mut counts, &options, watch)
             }
             _ => {
-                let mut model = Learned::new(stream, &populations, trainer(args, stream, device)?)?;
-                evaluate_mrr(stream, &populations, parts, &mut model, &options, watch)
+                let mut model = Learned::new(stream, populations, trainer(args, stream, device)?)?;
+                evaluate_mrr(stream, populations, parts, &mut model, &options, watch)
             }
-        }?;
-        report.mrr_figures(&figures);
-        Ok(())
+        }?)
     }
 
     /// Labels of nodes.
@@ -158,12 +193,22 @@ impl Run<'_> {
 
     /// Refuses the flags of protocols that score given negatives.
     fn refuse_negatives(&self) -> anyhow::Result<()> {
+        self.refuse_given_negatives()?;
+        let args = self.args;
+        for (flag, given) in
+            [("--masked", args.masked.is_some()), ("--candidates", args.candidates.is_some())]
+        {
+            ensure!(!given, "{flag} belongs to --protocol dyglib or mrr; leave it out");
+        }
+        Ok(())
+    }
+
+    /// Refuses the flags of negatives.
+    fn refuse_given_negatives(&self) -> anyhow::Result<()> {
         let args = self.args;
         for (flag, given) in [
             ("--negatives", args.negatives != NegativesFlag::Random),
             ("--val-negatives", args.val_negatives != NegativesFlag::Random),
-            ("--masked", args.masked.is_some()),
-            ("--candidates", args.candidates.is_some()),
         ] {
             ensure!(!given, "{flag} belongs to --protocol dyglib or mrr; leave it out");
         }

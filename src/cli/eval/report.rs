@@ -22,6 +22,7 @@ use crate::train::evaluate::node_label::NodeLabelReport;
 use crate::train::evaluate::prequential::{PrequentialFigures, PrequentialReport};
 use crate::train::evaluate::{Candidates, Fitted};
 use crate::train::protocol::{Populations, Split};
+use crate::train::ranking::RankSummary;
 use crate::train::stream::Stream;
 
 /// Collects the figures of one run.
@@ -41,9 +42,10 @@ impl Report {
         report.set("nodes_count", stream.nodes());
         report.set("batch_size", args.batch_events);
         report.set("seed", args.seed);
-        report.set("negatives", args.negatives.name());
+        let is_topk = args.protocol == ProtocolName::Topk;
+        report.set("negatives", if is_topk { "known".to_owned() } else { args.negatives.name() });
         let prequential = args.protocol == ProtocolName::Prequential;
-        if args.model == ModelName::Edgebank || prequential {
+        if args.model == ModelName::Edgebank || prequential || is_topk {
             report.set("edgebank", name_of::<BankName>(args.edgebank));
         }
         if !prequential {
@@ -106,8 +108,10 @@ impl Report {
                 self.set("snapshots", args.snapshots);
                 self.set("snapshot_width", args.snapshot_width);
             }
-            ModelName::Poptrack => self.set("half_life_events", args.half_life),
             _ => {}
+        }
+        if args.model == ModelName::Poptrack || args.protocol == ProtocolName::Topk {
+            self.set("half_life_events", args.half_life);
         }
     }
 
@@ -171,6 +175,13 @@ impl Report {
         self.fitted(&figures.fitted, "val_mrr_by_epoch");
     }
 
+    /// Ranks of the test part by a baseline beside the model.
+    pub fn ranks_beside(&mut self, baseline: ModelName, ranks: &RankSummary) {
+        let name = name_of(baseline);
+        self.set(&format!("{name}_test_mrr"), ranks.mean_reciprocal_rank);
+        self.set(&format!("{name}_test_hits_at_10"), ranks.hits_at_10);
+    }
+
     /// Figures of labels of nodes.
     pub fn node_label_figures(&mut self, figures: &NodeLabelReport) {
         self.set("test_label_auc", figures.test_auc);
@@ -231,6 +242,10 @@ impl Report {
             ("val_label_auc", "validation ROC-AUC of labels (pooled)", 100.0),
             ("test_mrr", "test mean reciprocal rank", 1.0),
             ("test_hits_at_10", "test hits at 10", 1.0),
+            ("edgebank_test_mrr", "EdgeBank, test mean reciprocal rank", 1.0),
+            ("edgebank_test_hits_at_10", "EdgeBank, test hits at 10", 1.0),
+            ("poptrack_test_mrr", "PopTrack, test mean reciprocal rank", 1.0),
+            ("poptrack_test_hits_at_10", "PopTrack, test hits at 10", 1.0),
             ("val_mrr", "validation mean reciprocal rank", 1.0),
             ("mean_average_precision", "average precision over the whole stream", 100.0),
             ("last15_average_precision", "average precision over the last 15 %", 100.0),

@@ -122,6 +122,8 @@ pub enum ProtocolName {
     Dyglib,
     /// One positive against many, as the Temporal Graph Benchmark ranks
     Mrr,
+    /// One positive against every destination so far, as a top-k over all of them finds it
+    Topk,
     /// Labels of nodes, read out of a model trained on links
     NodeLabel,
     /// Test-then-train in one pass

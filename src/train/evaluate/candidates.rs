@@ -56,6 +56,14 @@ pub enum Candidates {
         /// The candidates of one event after another.
         dst: Vec<NodeId>,
     },
+    /// Every destination that the stream had before the event's batch, but for the source: what a top-k over all
+    /// destinations can find.
+    Known {
+        /// Each destination with the row of its first event, ascending by row.
+        destinations: Vec<(usize, NodeId)>,
+        /// What else is true.
+        true_too: TrueToo,
+    },
 }
 
 impl Candidates {
@@ -110,16 +118,39 @@ impl Candidates {
         Ok(Self::Given { first, count, dst: pairs.iter().map(|pair| pair.1).collect() })
     }
 
-    /// Candidates per event.
+    /// Every destination of `stream` from the batch after its first event on.
+    #[must_use]
+    pub fn known(stream: &Stream) -> Self {
+        let mut seen = HashSet::new();
+        let rows = stream.dst().iter().enumerate();
+        let destinations = rows.filter(|(_, dst)| seen.insert(**dst)).map(|(row, &dst)| (row, dst)).collect();
+        Self::Known { destinations, true_too: TrueToo::of(stream) }
+    }
+
+    /// Candidates per event, at most.
     #[must_use]
     pub fn count(&self) -> usize {
         match self {
             Self::Drawn { count, .. } | Self::Historical { count, .. } | Self::Given { count, .. } => *count,
+            Self::Known { destinations, .. } => destinations.len(),
         }
     }
 
-    /// Fills `out` with the candidates of the event of row `row`, from `src` to `dst`.
-    fn of(&self, row: usize, src: NodeId, dst: NodeId, out: &mut Vec<NodeId>) {
+    /// Whether the event from `src` to `dst` in a batch that begins at row `begin` can be ranked: among the known
+    /// destinations it has to be one.
+    fn has(&self, begin: usize, src: NodeId, dst: NodeId) -> bool {
+        match self {
+            Self::Known { destinations, .. } => {
+                let known = &destinations[..destinations.partition_point(|(row, _)| *row < begin)];
+                src != dst && known.iter().any(|(_, known)| *known == dst)
+            }
+            _ => true,
+        }
+    }
+
+    /// Fills `out` with the candidates of the event of row `row`, from `src` to `dst`, in a batch that begins at row
+    /// `begin`.
+    fn of(&self, (begin, row): (usize, usize), src: NodeId, dst: NodeId, out: &mut Vec<NodeId>) {
         match self {
             Self::Drawn { pool, true_too, count, seed } => {
                 pool.draw(*seed, row as u64, *count, out);
@@ -139,11 +170,17 @@ impl Candidates {
                 let start = row.saturating_sub(*first) * count;
                 out.extend_from_slice(dst.get(start..start + count).unwrap_or_default());
             }
+            Self::Known { destinations, true_too } => {
+                let known = destinations.iter().take_while(|(first, _)| *first < begin);
+                let others = known.map(|&(_, node)| node);
+                out.clear();
+                out.extend(others.filter(|&node| node != src && !true_too.has(row, node)));
+            }
         }
         out.retain(|&other| other != dst);
     }
 
-    /// Ranks the batch's events, scored from the state before the batch.
+    /// Ranks the batch's events, scored from the state before the batch. One that has no rank counts as a miss.
     pub(super) fn rank(
         &self,
         contender: &dyn Contender,
@@ -152,12 +189,15 @@ impl Candidates {
     ) -> Result<(), EvaluationError> {
         let mut others = Vec::new();
         let events_per_pass = (ROWS_PER_PASS / (self.count() + 2)).max(1);
-        let events: Vec<usize> = (0..batch.rows.len()).collect();
+        let begin = batch.rows.first().copied().unwrap_or_default();
+        let is_ranked = |event: &usize| self.has(begin, batch.src[*event], batch.dst[*event]);
+        let events: Vec<usize> = (0..batch.rows.len()).filter(is_ranked).collect();
+        (events.len()..batch.rows.len()).for_each(|_| ranks.push(f64::INFINITY));
         for events in events.chunks(events_per_pass) {
             let mut candidates: Vec<Vec<NodeId>> = Vec::with_capacity(events.len());
             for &event in events {
                 let dst = batch.dst[event];
-                self.of(batch.rows[event], batch.src[event], dst, &mut others);
+                self.of((begin, batch.rows[event]), batch.src[event], dst, &mut others);
                 candidates.push(std::iter::once(dst).chain(others.iter().copied()).collect());
             }
             let query = |(&event, candidates)| {
@@ -225,12 +265,35 @@ mod tests {
     use crate::train::stream::of_events;
 
     #[test]
+    fn known_candidates_are_all_destinations_before_the_batch_but_the_source_and_what_else_is_true() {
+        // Node 100 + t is new at row t; at row 6 source 0 meets 101 and 102 at one time, and 102 is a source itself.
+        let events = [(0, 100, 0), (1, 101, 1), (2, 102, 2), (0, 103, 3), (102, 100, 4), (0, 104, 5)];
+        let stream = of_events(events.into_iter().chain([(0, 101, 6), (0, 102, 6), (102, 102, 7)]));
+        let candidates = Candidates::known(&stream);
+        assert_eq!(candidates.count(), 5);
+        let key = |node: NodeId| stream.dst().iter().position(|dst| *dst == node).unwrap();
+        let of = |begin: usize, row: usize| {
+            let (src, dst, mut out) = (stream.src()[row], stream.dst()[row], Vec::new());
+            candidates.of((begin, row), src, dst, &mut out);
+            let mut rows: Vec<usize> = out.into_iter().map(key).collect();
+            rows.sort_unstable();
+            (candidates.has(begin, src, dst), rows)
+        };
+        // As rows of first events: 0 is 100, 1 is 101, 2 is 102, 3 is 103, 5 is 104.
+        assert_eq!(of(4, 4), (true, vec![1, 3]), "not the true one, not the source");
+        assert_eq!(of(4, 5), (false, vec![0, 1, 2, 3]), "104 is new in its batch: nothing can find it");
+        assert_eq!(of(6, 6), (true, vec![0, 3, 5]), "102 is true at the same time");
+        assert_eq!(of(0, 0), (false, vec![]), "nothing is known before the stream");
+        assert!(!of(8, 8).0, "a source is not found for itself");
+    }
+
+    #[test]
     fn historical_candidates_are_half_own_ones_and_never_the_true_one() {
         let stream = of_events((0..400).map(|t| (t % 4, 100 + t % 80, t)));
         let (candidates, mut found) = (Candidates::historical(&stream, 200, 30, 5), Vec::new());
         for row in 300..400 {
             let (src, dst) = (stream.src()[row], stream.dst()[row]);
-            candidates.of(row, src, dst, &mut found);
+            candidates.of((row, row), src, dst, &mut found);
             assert!(!found.contains(&dst));
             // The first half of the stream has 20 destinations a source; 15 of them stand last, each once.
             let own: HashSet<_> = found[found.len() - 15..].iter().map(|node| node.0).collect();
@@ -246,14 +309,14 @@ mod tests {
             for candidates in
                 [Candidates::drawn(&busy, 2000, seed), Candidates::historical(&busy, 200, 2000, seed)]
             {
-                candidates.of(300, src, dst, &mut found);
+                candidates.of((300, 300), src, dst, &mut found);
                 assert!(found.len() > 1800 && !found.contains(&dst) && !found.contains(&more));
-                candidates.of(299, busy.src()[299], busy.dst()[299], &mut found);
+                candidates.of((299, 299), busy.src()[299], busy.dst()[299], &mut found);
                 assert!(found.contains(&more), "at another time it is one of many");
             }
         }
         let all = Candidates::historical(&stream, 0, 30, 5);
-        all.of(399, stream.src()[399], NodeId::NONE, &mut found);
+        all.of((399, 399), stream.src()[399], NodeId::NONE, &mut found);
         assert_eq!((found.len(), all.count()), (30, 30), "a source that met nobody has random ones");
     }
 }

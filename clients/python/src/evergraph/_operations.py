@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from . import admin
 from ._requests import Operation, Request, call, key_of, request
 from ._vectors import decode_vectors
+from .errors import MalformedResponseError
 from .results import (
     NO_TIME,
     Embeddings,
@@ -234,6 +235,20 @@ def _rankings_of(document: Mapping[str, Any], of: Any) -> Rankings:
             bool(index["exact"]),
         ),
     )
+
+
+def table(operation: str) -> Operation[Any]:
+    """The table of an export."""
+    try:
+        import pyarrow as pa
+    except ImportError as error:
+        raise ImportError("tables need pyarrow; install evergraph[arrow]") from error
+    sent = replace(request(operation), headers=(("accept", "application/vnd.apache.arrow.stream"),))
+    reply = yield sent
+    try:
+        return pa.ipc.open_stream(reply.body).read_all()
+    except pa.ArrowInvalid as error:
+        raise MalformedResponseError(f"{operation}: the response is no Arrow stream: {error}") from error
 
 
 def node_map(limit: int | None) -> Operation[NodeMap]:

@@ -29,6 +29,8 @@ ROUTES: Mapping[str, tuple[str, str]] = {
     "create_checkpoint": ("POST", "/v1/admin/checkpoints"),
     "create_snapshot": ("POST", "/v1/admin/snapshots"),
     "cut_log": ("POST", "/v1/admin/log/cut"),
+    "export_edges": ("GET", "/v1/export/edges"),
+    "export_embeddings": ("GET", "/v1/export/embeddings"),
     "find_similar_nodes": ("POST", "/v1/nodes/similar"),
     "find_top_links": ("POST", "/v1/links/top"),
     "get_info": ("GET", "/v1/info"),
@@ -49,7 +51,9 @@ ROUTES: Mapping[str, tuple[str, str]] = {
 }
 """Method and path of every operation of the OpenAPI document."""
 
-READS = frozenset(name for name in ROUTES if name.split("_")[0] in {"check", "compute", "find", "get", "list", "score"})
+READS = frozenset(
+    name for name in ROUTES if name.split("_")[0] in {"check", "compute", "export", "find", "get", "list", "score"}
+)
 """Operations that change nothing, and so may be sent again."""
 
 

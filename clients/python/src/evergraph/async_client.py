@@ -213,6 +213,32 @@ class AsyncClient:
         """
         return await self._run(operations.node_map(limit))
 
+    async def export_embeddings(self) -> Any:
+        """The embeddings of all nodes that the model has learned of, as of one log position. Needs the extra `arrow`.
+
+        Returns:
+            A `pyarrow.Table` with the columns `node` (keys as text), `embedding` and `learned_event`. Its
+            `schema.metadata[b"evergraph"]` holds `position`, `at`, `source` and `freshness` as JSON.
+
+        Raises:
+            ImportError: pyarrow is not installed.
+            UnavailableError: Another export is running, or there are no weights yet (`no_model`).
+        """
+        return await self._run(operations.table("export_embeddings"))
+
+    async def export_edges(self) -> Any:
+        """All edges of the graph, as of one log position. Needs the extra `arrow`.
+
+        Returns:
+            A `pyarrow.Table` with the columns `src`, `dst`, `ts`, `position` and, where edges have any, `features`; its
+            `schema.metadata[b"evergraph"]` holds `position` as JSON.
+
+        Raises:
+            ImportError: pyarrow is not installed.
+            UnavailableError: Another export is running.
+        """
+        return await self._run(operations.table("export_edges"))
+
     async def node(
         self,
         key: Key,

@@ -21,7 +21,7 @@ from ._events import column_names, event_times, feature_rows, node_keys
 from ._html import page, table
 from .errors import EvaluationError
 
-Protocol = Literal["dyglib", "mrr", "node-label", "prequential"]
+Protocol = Literal["dyglib", "mrr", "node-label", "prequential", "topk"]
 
 Negatives = str | tuple[ArrayLike, ArrayLike]
 
@@ -125,12 +125,12 @@ def evaluate(
         msg: Features of the events, float32 of shape (n, f).
         label: Labels of the events, shape (n,), for the protocol `node-label`.
         model: `tgn`, `jodie`, `graphmixer`, `tgat`, `graphsage`, `gat`, `dysat`, `walk`, `edgebank` or `poptrack`.
-        protocol: `dyglib`, `mrr`, `node-label` or `prequential`; docs/models.md explains them.
+        protocol: `dyglib`, `mrr`, `topk`, `node-label` or `prequential`; docs/models.md explains them.
         negatives: Of the test part: `random`, `historical`, `inductive`, or a pair of arrays of sources and
             destinations: one for each test event (dyglib), or equally many for each, event after event (mrr).
         val_negatives: Those of the validation part.
         masked: Nodes whose training edges are left out (dyglib); drawn by default.
-        candidates: Drawn candidates per event (mrr).
+        candidates: Drawn candidates per event (mrr, and topk in validation).
         epochs: Passes over the training part.
         seed: Seed of everything random.
         batch_events: Events per batch.
