@@ -179,7 +179,8 @@ pub(super) async fn edges(
 /// An export on its way.
 struct Running<S> {
     app: App,
-    permit: Permit,
+    /// Held until the last slice is made.
+    _permit: Permit,
     schema: Arc<Schema>,
     writer: StreamWriter<Vec<u8>>,
     slices: S,
@@ -201,9 +202,10 @@ impl<S: Slices> Running<S> {
     /// The same by the threads for large requests. An error ends the connection, so that no client takes the part for
     /// the whole.
     async fn next(self) -> std::io::Result<(Bytes, Option<Self>)> {
-        let (app, permit) = (self.app.clone(), self.permit.clone());
+        let app = self.app.clone();
         let limit = app.state.limits.request_timeout;
-        let done = app.state.bulk.run(Some(permit), limit, move || self.step()).await;
+        // The permit goes with the export: it is given back before the last bytes are sent.
+        let done = app.state.bulk.run(None, limit, move || self.step()).await;
         let failed = match done {
             Ok(Ok(step)) => return Ok(step),
             Ok(Err(error)) => error.to_string(),
@@ -226,7 +228,7 @@ fn respond<S: Slices>(
         ApiError::Internal
     })?;
     let head = Bytes::from(std::mem::take(writer.get_mut()));
-    let running = Running { app, permit, schema, writer, slices };
+    let running = Running { app, _permit: permit, schema, writer, slices };
     let next = |running: Option<Running<S>>| async move {
         match running {
             Some(running) => running.next().await.map(Some),

@@ -191,7 +191,8 @@ fn both_exports_are_streams_with_the_documented_columns() {
     let vector = batches[0]["embedding"].as_fixed_size_list().value(row);
     let numbers = expected["embeddings"][0]["embedding"].as_array().unwrap();
     for (found, expected) in vector.as_primitive::<Float32Type>().values().iter().zip(numbers) {
-        assert_eq!(found.to_bits(), (expected.as_f64().unwrap() as f32).to_bits());
+        // Products of matrices of other heights round in another way.
+        assert!((f64::from(*found) - expected.as_f64().unwrap()).abs() < 1e-5, "{found} {expected}");
     }
 
     let response = live.get("/v1/export/edges");

@@ -1,9 +1,9 @@
 //! Schemas of a registry by their ids, over its REST interface (`GET /schemas/ids/ID`), each fetched once.
 //!
 //! An id never means another schema, so what was fetched is kept. What could not be used is asked for again after a
-//! while: an id may become known. A registry that does not respond is left alone for a while that grows, and all that ask
-//! meanwhile are told at once; whatever it says that is no schema and no clear "there is none" counts as that, so that a
-//! proxy in its place makes no message a dead letter.
+//! while: an id may become known. A registry that does not respond is left alone for a while that grows, and all that
+//! ask meanwhile get that at once; whatever it says that is no schema and no clear "there is none" counts as that, so
+//! that a proxy in its place makes no message a dead letter.
 
 use std::collections::HashMap;
 use std::fmt;

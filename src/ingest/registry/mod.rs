@@ -1,10 +1,10 @@
-//! Messages in the wire format of a schema registry: a byte 0, the id of a schema in four bytes, most significant first,
-//! and what was written by that schema. They become the JSON text that everything else reads, so mappings and their pointers are the
-//! same for both.
+//! Messages in the wire format of a schema registry: a byte 0, the id of a schema in four bytes, most significant
+//! first, and what was written by that schema. They become the JSON text that everything else reads, so mappings and
+//! their pointers are the same for both.
 //!
 //! A schema is fetched once (`client`) and kept by its id, which never means another one. Each message names the schema
-//! that it was written with, so a topic whose schema evolves is read on. A registry that does not respond is no fault of
-//! a message: whoever reads waits and asks again. An id that the registry does not know, and bytes that do not fit
+//! that it was written with, so a topic whose schema evolves is read on. A registry that does not respond is no fault
+//! of a message: whoever reads waits and asks again. An id that the registry does not know, and bytes that do not fit
 //! (`avro`), are rejections.
 
 mod avro;

@@ -9,9 +9,10 @@
 //! | date, time, timestamp | the integer that it is |
 //! | a float that is not finite | the text `NaN`, `Infinity` or `-Infinity` |
 //!
-//! The bytes come from outside, and so does the schema. The depth of a value and the length of the text are bounded, and
-//! whatever is read adds to the text, so neither lengths that are claimed nor types that take no bytes cost more than
-//! that. It is our own reader because of these bounds: that of `apache-avro` follows a value as deep as it goes, on the stack.
+//! The bytes come from outside, and so does the schema. The depth of a value and the length of the text are bounded,
+//! and whatever is read adds to the text, so neither lengths that are claimed nor types that take no bytes cost more
+//! than that. It is our own reader because of these bounds: that of `apache-avro` follows a value as deep as it goes,
+//! on the stack.
 
 mod schema;
 
