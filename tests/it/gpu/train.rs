@@ -273,7 +273,7 @@ fn keep_rows(
     let row_bytes = 4 * (2 - model.needs().edge_types.min(1)) as u64;
     let room = |kept, in_place| Room { kept: kept * row_bytes, in_place: in_place * row_bytes };
     let [none, few, some, all] = KEPT.map(|kept| read(model, STEPS, room(kept, 0)));
-    assert!(none.reads.on_device == 0 && none.reads.on_host > 500, "{:?}", none.reads);
+    assert!(none.reads.on_device == 0 && none.reads.on_host > 30 * STEPS as u64, "{:?}", none.reads);
     let reads = none.reads.on_host;
     for in_place in IN_PLACE.into_iter().skip(usize::from(briefly)) {
         let mut restored = 0;
@@ -285,7 +285,7 @@ fn keep_rows(
             println!("{room:?}: {on_device} rows on the GPU, {on_host} on the host, {counts:?}");
             assert!(numbers == none.numbers && weights == none.weights, "{room:?}: bit for bit");
             assert_eq!(on_device + on_host, reads, "{room:?}");
-            assert!(on_device > 200 && (on_host == 0) == (in_place == IN_PLACE[1]), "{room:?}");
+            assert!(on_device > 10 * STEPS as u64 && (on_host == 0) == (in_place == IN_PLACE[1]), "{room:?}");
             restored += counts.map_or(0, |counts| counts.restored);
         }
         let restores = if in_place == IN_PLACE[1] { restored > 0 } else { ahead };
