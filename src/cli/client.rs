@@ -212,6 +212,12 @@ pub(super) fn json_of(url: &str, status: StatusCode, text: &str) -> Result<Value
     Ok(document)
 }
 
+/// Whether there was somebody, who has gone.
+fn is_about_connection(error: &std::io::Error) -> bool {
+    use std::io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
+    matches!(error.kind(), UnexpectedEof | ConnectionReset | ConnectionAborted | BrokenPipe)
+}
+
 /// The error of a request without a response.
 fn describe_failure(url: &str, error: ureq::Error) -> anyhow::Error {
     let message = match &error {
@@ -223,6 +229,9 @@ fn describe_failure(url: &str, error: ureq::Error) -> anyhow::Error {
         ureq::Error::Protocol(_) => format!("{url} does not serve HTTP; is it HTTPS?"),
         ureq::Error::Timeout(_) => {
             format!("{url} did not respond in time; is the daemon overloaded or unreachable?")
+        }
+        ureq::Error::Io(error) if is_about_connection(error) => {
+            format!("the connection to {url} broke off before a response; the daemon's log may say why")
         }
         _ => format!("no daemon responds at {url}; is it running, and is --url right?"),
     };
