@@ -37,7 +37,8 @@ fn settled(process: &Process, path: &str, body: &Value) -> Value {
     let end = Instant::now() + 3 * PATIENCE;
     loop {
         let (status, response) = process.post(path, "application/json", &body.to_string()).unwrap();
-        if status == 200 && response["index"]["exact"] == true {
+        let versions = [&response["index"], &response["freshness"]].map(|part| &part["model_version"]);
+        if status == 200 && response["index"]["exact"] == true && versions[0] == versions[1] {
             return response;
         }
         assert!(status == 200 || response["error_type"] == "index_not_ready", "{response}");
