@@ -10,7 +10,7 @@ use super::{ConfigArgs, machine, output, sample};
 use crate::api::{Keys, Tls};
 use crate::catalog::Catalog;
 use crate::config::{Config, TopicSection};
-use crate::daemon::source_options::{decode_options, kafka_options, kafka_sources, schema_registry};
+use crate::daemon::source_options::{decode_options, kafka_sources, schema_registry};
 use crate::daemon::{DeviceSelection, fixed_settings};
 use crate::device::{CudaFound, Device};
 use crate::ingest::csv::CsvReader;
@@ -82,7 +82,7 @@ pub(super) fn run(args: &CheckArgs) -> Result<()> {
             Vec::new()
         }
     };
-    if topics.is_empty() {
+    if config.ingest.kafka.brokers.is_empty() {
         report("kafka", Ok("not configured".to_owned()))?;
     } else if let Ok(Some(registry)) = schema_registry(&config) {
         let url = &config.ingest.kafka.registry.url;
@@ -95,7 +95,7 @@ pub(super) fn run(args: &CheckArgs) -> Result<()> {
             output::print(&format!("warn  kafka: {warning}"))?;
         }
     }
-    for options in letter_topics(&config) {
+    for options in letter_topics(&config, &topics) {
         report("dead letters", topic(&options))?;
     }
     if let Some(count) = args.sample {
@@ -237,15 +237,12 @@ fn topic(options: &KafkaSourceOptions) -> Result<String, String> {
 }
 
 /// Every topic that dead letters go to, once.
-fn letter_topics(config: &Config) -> Vec<KafkaSourceOptions> {
-    let kafka = &config.ingest.kafka;
+fn letter_topics(config: &Config, topics: &[(TopicSection, KafkaSourceOptions)]) -> Vec<KafkaSourceOptions> {
     let mut found: Vec<KafkaSourceOptions> = Vec::new();
-    for topic in kafka.all_topics().iter().filter(|_| !kafka.brokers.is_empty()) {
-        let letters = kafka.dead_letter_topic_of(&topic.settings);
+    for (topic, options) in topics {
+        let letters = config.ingest.kafka.dead_letter_topic_of(&topic.settings);
         if !letters.is_empty() && found.iter().all(|options| options.topic != letters) {
-            let mut options = kafka_options(config, &topic.settings);
-            letters.clone_into(&mut options.topic);
-            found.push(options);
+            found.push(KafkaSourceOptions { topic: letters.to_owned(), ..options.clone() });
         }
     }
     found

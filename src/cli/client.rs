@@ -1,6 +1,6 @@
 //! HTTP client of a running daemon: its address, the key, and its responses.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -8,10 +8,11 @@ use clap::Args;
 use serde_json::Value;
 use ureq::BodyReader;
 use ureq::config::ConfigBuilder;
-use ureq::http::{Method, Request, StatusCode};
-use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
+use ureq::http::{Method, Request, StatusCode, request};
+use ureq::tls::{RootCerts, TlsConfig};
 use ureq::typestate::AgentScope;
 
+use crate::ingest::http_client::trusted_roots;
 use crate::ingest::produce::is_about_trust;
 
 /// Default request timeout.
@@ -60,17 +61,8 @@ impl DaemonArgs {
     /// # Errors
     /// The file cannot be read or holds no certificate.
     pub fn roots(&self) -> Result<RootCerts> {
-        let Some(path) = &self.ca_file else { return Ok(RootCerts::WebPki) };
-        let whose = || format!("--ca-file {}", path.display());
-        let text = std::fs::read(path).with_context(whose)?;
-        let mut found = Vec::new();
-        for item in parse_pem(&text) {
-            if let PemItem::Certificate(certificate) = item.with_context(whose)? {
-                found.push(certificate);
-            }
-        }
-        ensure!(!found.is_empty(), "{}: it holds no certificate in PEM", whose());
-        Ok(RootCerts::new_with_certs(&found))
+        let path = self.ca_file.as_deref();
+        trusted_roots(path).with_context(|| format!("--ca-file {}", path.unwrap_or(Path::new("")).display()))
     }
 
     /// A client with a request timeout of `patience`.
@@ -121,6 +113,15 @@ impl Client<'_> {
         format!("{}{path}", self.base)
     }
 
+    /// A request, with the key if that is wanted and there is one.
+    fn request(&self, method: Method, url: &str, with_key: bool) -> Result<request::Builder> {
+        let request = Request::builder().method(method).uri(url);
+        Ok(match if with_key { self.daemon.key()? } else { None } {
+            Some(key) => request.header("authorization", format!("Bearer {key}")),
+            None => request,
+        })
+    }
+
     /// The status and the text of a response, whatever it is. The key is sent if `with_key` is set.
     ///
     /// # Errors
@@ -133,10 +134,7 @@ impl Client<'_> {
         with_key: bool,
     ) -> Result<(StatusCode, String)> {
         let url = self.url(path);
-        let mut request = Request::builder().method(method).uri(&url);
-        if let Some(key) = if with_key { self.daemon.key()? } else { None } {
-            request = request.header("authorization", format!("Bearer {key}"));
-        }
+        let request = self.request(method, &url, with_key)?;
         let sent = match body {
             Some(body) => {
                 let request = request.header("content-type", "application/json");
@@ -172,10 +170,7 @@ impl Client<'_> {
     /// As [`document`](Self::document).
     pub fn download(&self, path: &str, media_type: &str) -> Result<BodyReader<'static>> {
         let url = self.url(path);
-        let mut request = Request::builder().uri(&url).header("accept", media_type);
-        if let Some(key) = self.daemon.key()? {
-            request = request.header("authorization", format!("Bearer {key}"));
-        }
+        let request = self.request(Method::GET, &url, true)?.header("accept", media_type);
         let request = request.body(()).with_context(|| format!("--url {url}"))?;
         let mut response = self.agent.run(request).map_err(|error| describe_failure(&url, error))?;
         let status = response.status();

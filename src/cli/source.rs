@@ -14,6 +14,7 @@ use super::{ConfigArgs, output};
 use crate::daemon::clock_correction::correct_clock;
 use crate::daemon::seek::{self, Seek, Target};
 use crate::event::EventTime;
+use crate::ingest::http_client::path_segment;
 
 /// Longest wait for a seek of a running daemon.
 const SEEK_PATIENCE: Duration = Duration::from_secs(120);
@@ -210,7 +211,7 @@ fn word(value: &Value) -> &str {
 }
 
 fn hold(source: &str, paused: bool, daemon: &DaemonArgs, json: bool) -> Result<()> {
-    let path = format!("/v1/admin/sources/{}", coded(source));
+    let path = format!("/v1/admin/sources/{}", path_segment(source));
     let stands = daemon.client(PATIENCE)?.document(Method::PUT, &path, Some(&json!({ "paused": paused })))?;
     if json {
         return output::print(&format!("{stands:#}"));
@@ -221,13 +222,6 @@ fn hold(source: &str, paused: bool, daemon: &DaemonArgs, json: bool) -> Result<(
         ),
         None => format!("{source} is resumed"),
     })
-}
-
-/// A name as a segment of a path.
-fn coded(name: &str) -> String {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
-    let code = |byte: u8| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };
-    name.bytes().map(code).collect()
 }
 
 fn seek(
@@ -265,7 +259,7 @@ fn seek_live(
     let topics: Vec<String> = names.filter(|name| name.starts_with("kafka:")).map(str::to_owned).collect();
     ensure!(!topics.is_empty(), "the daemon reads no topic of Kafka: only a Kafka source can seek");
     let source = seek::one_of(source, &topics)?;
-    let path = format!("/v1/admin/sources/{}/seek", coded(&source));
+    let path = format!("/v1/admin/sources/{}/seek", path_segment(&source));
     let body = json!({ "to": to, "partition": partition, "dry_run": !yes });
     report(&client.document(Method::POST, &path, Some(&body))?, json)
 }
@@ -332,7 +326,7 @@ mod tests {
 
     #[test]
     fn names_are_segments_of_paths() {
-        assert_eq!(coded("kafka:a/b.c"), "kafka%3Aa%2Fb.c");
+        assert_eq!(path_segment("kafka:a/b.c"), "kafka%3Aa%2Fb.c");
     }
 
     #[test]

@@ -112,7 +112,7 @@ pub fn schema_registry(config: &Config) -> Result<Option<Arc<Registry>>, Registr
 
 /// How a topic is reached and what its messages mean, without how they are unwrapped.
 #[must_use]
-pub fn kafka_options(config: &Config, topic: &Topic) -> KafkaSourceOptions {
+fn kafka_options(config: &Config, topic: &Topic) -> KafkaSourceOptions {
     let kafka = &config.ingest.kafka;
     let mut options = KafkaSourceOptions::new(&kafka.brokers, &topic.topic, &kafka.group);
     options.decode = decode_options(config);

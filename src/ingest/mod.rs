@@ -2,11 +2,10 @@
 //! admit them and hand batches to the log through one bounded queue. A refused event is counted, named
 //! and kept as a dead letter before the batch that accounts for it is submitted.
 //!
-//! Reading order: `decode` (bytes to events), `registry` (messages in the wire
-//! format of a schema registry), `mapping` (messages of other shapes), `body` (many of them), `admit` (the
-//! stream's rules), `dead_letter`, `handover`, then the sources `kafka`, `replay` (files, read by `rows`) and `push`;
-//! `produce` is the other side, a producer for files. Knows the words of the stream and nothing of graphs, learning or
-//! HTTP.
+//! Reading order: `decode` (bytes to events), `registry` (messages in the wire format of a schema registry), `mapping`
+//! (messages of other shapes), `body` (many of them), `admit` (the stream's rules), `dead_letter`, `handover`, then the
+//! sources `kafka`, `replay` (files, read by `rows`) and `push`; `produce` is the other side, a producer for files.
+//! Knows the words of the stream and nothing of graphs, learning or what HTTP serves.
 
 pub mod admit;
 pub mod body;
@@ -16,6 +15,7 @@ pub mod decode;
 mod fingerprint;
 pub mod generated;
 mod handover;
+pub mod http_client;
 pub mod kafka;
 pub mod mapping;
 mod partition_clock;

@@ -71,11 +71,8 @@ impl NodeStates {
     #[must_use]
     pub fn count(&self) -> usize {
         let chunks = self.chunks.read();
-        let rows = |chunk: &RwLock<Option<Arc<Chunk>>>| {
-            let chunk = chunk.read().clone();
-            chunk.map_or(0, |chunk| chunk.updated.iter().flatten().count())
-        };
-        chunks.iter().map(rows).sum()
+        let rows = |chunk: &Chunk| chunk.updated.iter().flatten().count();
+        chunks.iter().map(|chunk| chunk.read().as_deref().map_or(0, rows)).sum()
     }
 
     /// The first node from `node` on that has a published row.

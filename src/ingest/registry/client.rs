@@ -16,9 +16,10 @@ use base64::prelude::BASE64_STANDARD;
 use parking_lot::{Mutex, RwLock};
 use serde::Deserialize;
 use thiserror::Error;
-use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
+use ureq::tls::TlsConfig;
 
 use super::{AvroSchema, Known};
+use crate::ingest::http_client::{TrustError, path_segment, trusted_roots};
 
 /// Longest wait for one response; sources wait for it.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(3);
@@ -60,12 +61,12 @@ impl fmt::Debug for RegistryOptions {
 #[derive(Debug, Error)]
 pub enum RegistryError {
     /// The file of certificates cannot be used.
-    #[error("the certificates in {} cannot be used: {detail}; check ingest.kafka.registry.ca_file", path.display())]
+    #[error("the certificates in {} cannot be used: {source}; check ingest.kafka.registry.ca_file", path.display())]
     Certificates {
         /// The file.
         path: PathBuf,
         /// What is wrong with it.
-        detail: String,
+        source: TrustError,
     },
 }
 
@@ -146,10 +147,14 @@ impl Registry {
     /// # Errors
     /// When the file of certificates cannot be used.
     pub fn open(options: &RegistryOptions) -> Result<Self, RegistryError> {
+        let path = &options.ca_file;
+        let given = (!path.as_os_str().is_empty()).then_some(path.as_path());
+        let roots = trusted_roots(given)
+            .map_err(|source| RegistryError::Certificates { path: path.clone(), source })?;
         let agent = ureq::Agent::config_builder()
             .http_status_as_error(false)
             .max_redirects(0)
-            .tls_config(TlsConfig::builder().root_certs(roots(options)?).build())
+            .tls_config(TlsConfig::builder().root_certs(roots).build())
             .timeout_global(Some(REQUEST_TIMEOUT))
             .build()
             .into();
@@ -242,7 +247,7 @@ impl Registry {
             if seen.len() >= REFERENCES_MAX {
                 return Ok(Known::Unusable(format!("it refers to more than {REFERENCES_MAX} schemas")));
             }
-            let path = format!("/subjects/{}/versions/{version}", coded(&subject));
+            let path = format!("/subjects/{}/versions/{version}", path_segment(&subject));
             match self.get::<SchemaDocument>(&path)? {
                 Found::Some(document) => {
                     texts.push(document.schema);
@@ -289,33 +294,6 @@ impl Registry {
             _ => Err(format!("responds with {status}")),
         }
     }
-}
-
-/// The certificates that are trusted.
-fn roots(options: &RegistryOptions) -> Result<RootCerts, RegistryError> {
-    let path = &options.ca_file;
-    if path.as_os_str().is_empty() {
-        return Ok(RootCerts::WebPki);
-    }
-    let fail = |detail: String| RegistryError::Certificates { path: path.clone(), detail };
-    let text = std::fs::read(path).map_err(|error| fail(error.to_string()))?;
-    let mut found = Vec::new();
-    for item in parse_pem(&text) {
-        if let PemItem::Certificate(certificate) = item.map_err(|error| fail(error.to_string()))? {
-            found.push(certificate);
-        }
-    }
-    if found.is_empty() {
-        return Err(fail("it holds no certificate in PEM".to_owned()));
-    }
-    Ok(RootCerts::new_with_certs(&found))
-}
-
-/// A name as a segment of a path.
-fn coded(name: &str) -> String {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
-    let code = |byte: u8| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };
-    name.bytes().map(code).collect()
 }
 
 #[cfg(test)]
