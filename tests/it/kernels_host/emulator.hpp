@@ -64,10 +64,6 @@ inline void stored(const void* to, size_t bytes) {
 
 // --- threads ---
 
-// Who goes on next is found more often than anything else is done, on nothing that a kernel could damage: without
-// checks, through plain pointers.
-#define SCHEDULER __attribute__((no_sanitize("address", "undefined"), optimize("O2"))) inline
-
 enum class Wait { Nothing, Lanes, Block };
 
 struct Thread {
