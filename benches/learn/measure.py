@@ -11,9 +11,7 @@ as well, in a process of its own, and the faster of both counts. Needs the stand
 import argparse
 import datetime
 import json
-import os
 import sys
-import time
 from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
@@ -21,6 +19,7 @@ from statistics import median
 import report
 
 sys.path.append(str(Path(__file__).parent.parent))
+from idle import idle_load
 from peer_process import PeerProcess, run
 
 HERE = Path(__file__).parent
@@ -37,7 +36,6 @@ PAIRS = {
     "graphmixer-200": {"model": "graphmixer", "batch": 200, "peer": "torch_graphmixer", "warm": 0, "turns": 3},
 }
 ROUNDS = 3
-LOAD_MAX, PATIENCE_SECONDS = 1, 600
 
 
 def main():
@@ -48,7 +46,7 @@ def main():
     target = CACHE / "trial" if trial else ROOT / "docs" / "benchmarks"
     for folder in (target, CACHE):
         folder.mkdir(parents=True, exist_ok=True)
-    load = idle_load()
+    load = idle_load("learn")
     run([PYTHON, "-B", HERE / "stream.py", arguments.data, arguments.events, CACHE / "train.csv"])
     with ExitStack() as stack:
         pairs = [Pair(name, arguments, stack) for name in arguments.pair or PAIRS]
@@ -71,16 +69,6 @@ def main():
     (target / "learn.json").write_text(json.dumps(document, indent=1) + "\n")
     report.write(target)
     log(f"wrote {target.relative_to(ROOT)}/learn.json and learn.md")
-
-
-def idle_load():
-    """The load average, once it is low enough; installing and building before has raised it."""
-    for _ in range(PATIENCE_SECONDS // 10):
-        load = os.getloadavg()[0]
-        if load <= LOAD_MAX:
-            return load
-        time.sleep(10)
-    sys.exit(f"learn: the load average stays above {LOAD_MAX}: {load:.2f}. Measure on a machine that does nothing else.")
 
 
 def parse():

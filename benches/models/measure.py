@@ -11,16 +11,18 @@ each training run is one of a round, and a second round goes the other way aroun
 
 import argparse
 import datetime
-import gzip
 import json
-import os
 import subprocess
 import sys
 import tempfile
-import time
+from itertools import product
 from pathlib import Path
 
 import report
+
+sys.path.append(str(Path(__file__).parent.parent))
+from edges import edges_only
+from idle import idle_load
 
 ROOT = Path(__file__).parent.parent.parent
 EVERGRAPH = ROOT / "target" / "release" / "evergraph"
@@ -42,7 +44,6 @@ COSTS_AS = {"walk, met": "walk"}
 NO_RANKS = {"graphmixer"}
 SEEDS = [0, 1, 2]
 ROUNDS = 2
-LOAD_MAX, PATIENCE_SECONDS = 1, 600
 
 
 def main():
@@ -69,23 +70,23 @@ def quality(found, data, streams, models):
     for stream in streams:
         figures = found["quality"].get(stream, {})
         found["quality"][stream] = {model: figures.get(model, {}) for model in MODELS}
-    for seed in SEEDS:
-        for stream in streams:
-            for model in models:
-                place = found["quality"].setdefault(stream, {}).setdefault(model, {})
-                for measure, protocol in protocols(data, stream).items():
-                    figures = place.setdefault(measure, {})
-                    if str(seed) in figures or (measure == "mrr" and model in NO_RANKS):
-                        continue
-                    flags, epochs = MODELS[model]
-                    repeat = ["--epochs", str(max(epochs, 1))]
-                    printed = evaluate(data, stream, [*flags, *repeat, "--seed", str(seed), *protocol])
-                    figures[str(seed)] = printed["test_mrr" if measure == "mrr" else "test_average_precision"]
-                    found["machine"] = printed["machine"]
-                    if measure == "random":
-                        found.setdefault("events", {})[stream] = printed["train_events_count"]
-                    keep(found)
-                    print(stream, model, measure, seed, figures[str(seed)], file=sys.stderr)
+    with tempfile.TemporaryDirectory() as folder:
+        events = {stream: edges_only(data / f"{stream}.csv.gz", Path(folder)) for stream in streams}
+        for seed, stream, model in product(SEEDS, streams, models):
+            place = found["quality"][stream][model]
+            for measure, protocol in protocols(data, stream).items():
+                figures = place.setdefault(measure, {})
+                if str(seed) in figures or (measure == "mrr" and model in NO_RANKS):
+                    continue
+                flags, epochs = MODELS[model]
+                repeat = ["--epochs", max(epochs, 1), "--seed", seed]
+                printed = run(["eval", "--events", events[stream], *flags, *repeat, *protocol])
+                figures[str(seed)] = printed["test_mrr" if measure == "mrr" else "test_average_precision"]
+                found["machine"] = printed["machine"]
+                if measure == "random":
+                    found.setdefault("events", {})[stream] = printed["train_events_count"]
+                keep(found)
+                print(stream, model, measure, seed, figures[str(seed)], file=sys.stderr)
 
 
 def protocols(data, stream):
@@ -100,25 +101,9 @@ def protocols(data, stream):
     }
 
 
-def evaluate(data, stream, flags):
-    """What one run of `evergraph eval` printed, on events without features."""
-    with tempfile.TemporaryDirectory() as folder:
-        events = plain(data / f"{stream}.csv.gz", Path(folder))
-        return run(["eval", "--events", events, *flags])
-
-
-def plain(source, folder):
-    """The columns that every stream has."""
-    target = folder / source.name
-    with gzip.open(source, "rt") as events, gzip.open(target, "wt", compresslevel=1) as out:
-        for line in events:
-            out.write(",".join(line.rstrip("\n").split(",")[:3]) + "\n")
-    return target
-
-
 def rates(found, data, streams, models):
     """One epoch of each, alone, by turns."""
-    load = idle_load()
+    load = idle_load("models")
     turns = [(stream, model) for stream in streams for model in models]
     measured = {}
     for number in range(ROUNDS):
@@ -149,7 +134,7 @@ def rates(found, data, streams, models):
 
 def run(words):
     """The JSON object that a command of evergraph prints."""
-    command = [EVERGRAPH, *words, "--threads", "2", "--json", "-"]
+    command = [EVERGRAPH, *map(str, words), "--threads", "2", "--json", "-"]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     if done.returncode:
         sys.exit(f"models: {' '.join(map(str, command))} failed:\n{done.stderr}")
@@ -162,17 +147,6 @@ def keep(found):
     beside = TARGET.with_suffix(".part")
     beside.write_text(json.dumps(found, indent=1) + "\n")
     beside.replace(TARGET)
-
-
-def idle_load():
-    """The load average, once it is low enough."""
-    for _ in range(PATIENCE_SECONDS // 10):
-        load = os.getloadavg()[0]
-        if load <= LOAD_MAX:
-            return load
-        print(f"models: waiting for an idle machine, load average {load:.2f}", file=sys.stderr)
-        time.sleep(10)
-    sys.exit(f"models: nothing was measured: the load average stays above {LOAD_MAX}; end what else runs")
 
 
 if __name__ == "__main__":

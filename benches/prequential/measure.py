@@ -9,12 +9,14 @@ files. Streams that are not there are named and left out. About two minutes of C
 """
 
 import argparse
-import gzip
 import json
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+sys.path.append(str(Path(__file__).parent.parent))
+from edges import edges_only
 
 STREAMS = ["uci", "wikipedia", "uslegis", "canparl", "bitcoin-otc", "email-eu", "oss-commits"]
 MODELS = {
@@ -24,15 +26,6 @@ MODELS = {
 }
 EVENTS_MAX = 200_000
 COLUMNS = {"mean_average_precision": "whole stream", "last15_average_precision": "last 15 %"}
-
-
-def head(source: Path, folder: Path) -> Path:
-    """The columns that every stream has, of the first events."""
-    target = folder / source.name
-    with gzip.open(source, "rt") as events, gzip.open(target, "wt", compresslevel=1) as out:
-        for _, line in zip(range(EVENTS_MAX + 1), events):
-            out.write(",".join(line.rstrip("\n").split(",")[:3]) + "\n")
-    return target
 
 
 def measure(binary: str, data: Path, threads: int) -> dict:
@@ -45,7 +38,7 @@ def measure(binary: str, data: Path, threads: int) -> dict:
             if not source.exists():
                 print(f"prequential: SKIPPED {stream}: there is no {source}", file=sys.stderr)
                 continue
-            events = head(source, Path(folder))
+            events = edges_only(source, Path(folder), EVENTS_MAX)
             for model, flags in MODELS.items():
                 command = [binary, "eval", "--events", str(events), *flags, "--protocol", "prequential"]
                 command += ["--seed", "0", "--threads", str(threads), "--json", "-"]
