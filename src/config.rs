@@ -106,7 +106,8 @@ macro_rules! section {
 section!(/// All settings, section by section.
 Config {
     data: Data, api: Api, stream: Stream, ingest: Ingest, log: Log, graph: Graph, memory: Memory, device: Device,
-    model: Model, learner: Learner, checkpoint: Checkpoint, snapshot: Snapshot, io: Io, index: Index, output: Output,
+    model: Model, learner: Learner, checkpoint: Checkpoint, snapshot: Snapshot, io: Io, index: Index, feed: Feed,
+    output: Output,
 });
 section!(/// `[data]`
     Data { dir: PathBuf });
@@ -188,6 +189,11 @@ section!(/// `[io]`
     Io { bytes_per_second_max: u64 });
 section!(/// `[index]`
     Index { bytes_max: u64, cpu_share: f64, coalesce_ms: u64 });
+section!(/// `[feed]`
+Feed {
+    topic: String, brokers: String, create_partitions: u64, format: FeedFormat, collection: String,
+    on_new_version: OnNewVersion, coalesce_ms: u64, cpu_share: f64, rows_per_second_max: u64,
+});
 
 section!(/// `[output]`
     Output { level: String, format: OutputFormat, access_log: bool });
@@ -312,6 +318,28 @@ pub enum Tombstones {
     Ignore,
     /// It becomes a dead letter.
     DeadLetter,
+}
+
+/// What the messages of the change feed are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FeedFormat {
+    /// Objects of JSON.
+    Json,
+    /// Embeddings as bytes, the rest as headers.
+    Binary,
+    /// Points for Qdrant.
+    Qdrant,
+}
+
+/// Which rows the change feed delivers when other weights are served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnNewVersion {
+    /// Those of nodes as they change.
+    Touched,
+    /// All.
+    All,
 }
 
 /// How the daemon writes its own log.

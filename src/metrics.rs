@@ -17,6 +17,7 @@ use prometheus::{
     Registry, TextEncoder,
 };
 
+use self::feed::FEED;
 use self::handle::{Handle, Spec};
 use self::http::HTTP;
 use self::index::INDEX;
@@ -25,6 +26,7 @@ use self::model::{GATE, MODEL};
 mod handle;
 mod set;
 
+pub use feed::FeedMetrics;
 pub use http::{ADMIN_ACTIONS, HttpMetrics};
 pub use index::IndexMetrics;
 pub use model::{GateMetrics, ModelMetrics};
@@ -223,6 +225,7 @@ group! {
         "Log position of the latest complete snapshot: a start reads the log from there.";
 }
 
+mod feed;
 mod http;
 mod index;
 mod model;
@@ -261,8 +264,10 @@ group! {
 }
 
 /// Every metric of the daemon except those of the `process_` collector.
-pub const INVENTORY: [&[MetricInfo]; 14] =
-    [INGEST, LOG, GRAPH, SPILL, TRAIN, EVAL, GATE, MODEL, CHECKPOINT, SNAPSHOT, INDEX, HTTP, DEVICE, BUILD];
+pub const INVENTORY: [&[MetricInfo]; 15] = [
+    INGEST, LOG, GRAPH, SPILL, TRAIN, EVAL, GATE, MODEL, CHECKPOINT, SNAPSHOT, INDEX, FEED, HTTP, DEVICE,
+    BUILD,
+];
 
 /// Names of the process collector's metrics.
 pub const PROCESS_METRICS: [&str; 7] = [
@@ -302,6 +307,8 @@ pub struct Metrics {
     pub snapshot: SnapshotMetrics,
     /// The live index.
     pub index: IndexMetrics,
+    /// The change feed.
+    pub feed: FeedMetrics,
     /// The HTTP interface.
     pub http: HttpMetrics,
     /// The requested GPU.
@@ -339,6 +346,7 @@ impl Metrics {
             checkpoint: CheckpointMetrics::register(&registry)?,
             snapshot: SnapshotMetrics::register(&registry)?,
             index: IndexMetrics::register(&registry)?,
+            feed: FeedMetrics::register(&registry)?,
             http: HttpMetrics::register(&registry)?,
             device: DeviceMetrics::register(&registry)?,
             build: BuildMetrics::register(&registry)?,

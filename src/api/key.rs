@@ -2,7 +2,7 @@
 //!
 //! A key is sent as a string or as an integer and comes back as it was sent, so a client finds its own key again and
 //! one that sent a string never has to read a number. Where the daemon itself names a node, an integer is a number only
-//! up to [`EXACT_MAX`]: JavaScript, and every parser that reads numbers as doubles, changes larger ones.
+//! where every client reads it exactly ([`NodeKey::exact_number`]).
 
 use serde::de::{Error, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -12,9 +12,6 @@ use utoipa::{PartialSchema, ToSchema};
 
 use super::error::ApiError;
 use crate::event::NodeKey;
-
-/// The largest integer that a double, and every integer below it, holds exactly: 2^53 - 1.
-const EXACT_MAX: u64 = (1 << 53) - 1;
 
 /// Longest key in bytes: events with a longer one are rejected.
 pub(super) const KEY_BYTES_MAX: usize = 1024;
@@ -41,10 +38,7 @@ impl Key {
     /// A key that the daemon names: an integer that every client reads exactly is a number, any other key a string.
     #[must_use]
     pub fn named(node: NodeKey) -> Self {
-        let form = match &node {
-            NodeKey::Int(number) if number.unsigned_abs() <= EXACT_MAX => Form::Number,
-            _ => Form::Text,
-        };
+        let form = if node.exact_number().is_some() { Form::Number } else { Form::Text };
         Self { node, form }
     }
 

@@ -95,8 +95,8 @@ pub use requests_log::ACCESS;
 pub use seek::{PartitionSeek, SeekRequest, SeekResponse};
 pub use settings::{ChangedSetting, ReloadResponse};
 pub use status::{
-    CatchUpDocument, DecisionDocument, GateDocument, GraphStatus, IngestStatus, LearnerDocument, LogStatus,
-    PositionDocument, SourceReport, StatusDocument, TierStatus,
+    CatchUpDocument, DecisionDocument, FeedDocument, GateDocument, GraphStatus, IngestStatus,
+    LearnerDocument, LogStatus, PositionDocument, SourceReport, StatusDocument, TierStatus,
 };
 pub use tls::{Tls, TlsError, TlsListener};
 pub use wire::Freshness;

@@ -30,8 +30,45 @@ pub struct StatusDocument {
     pub memory: BTreeMap<&'static str, TierStatus>,
     /// The learning loop.
     pub learner: LearnerDocument,
+    /// The change feed; null where there is none.
+    #[schema(required = true)]
+    pub feed: Option<FeedDocument>,
     /// How fresh responses are now.
     pub freshness: Freshness,
+}
+
+/// The change feed.
+#[derive(Clone, Debug, Default, Serialize, ToSchema)]
+pub struct FeedDocument {
+    /// Its topic.
+    pub topic: String,
+    #[schema(value_type = FeedState)]
+    #[allow(missing_docs)] // words beside a reference would be a second schema
+    pub state: &'static str,
+    /// Why, in words; may be empty.
+    pub detail: String,
+    /// Every event below this log position is in what was delivered; null before all was for the first time.
+    #[schema(required = true)]
+    pub delivered_position: Option<u64>,
+    /// Nodes whose embeddings have changed and are not delivered.
+    pub pending_nodes: u64,
+    /// For how long those that were taken last have not been; 0 where all are.
+    pub behind_seconds: f64,
+    /// Embeddings delivered since the start.
+    pub delivered_rows: u64,
+    /// Deleted nodes delivered since the start.
+    pub delivered_deletions: u64,
+}
+
+/// State of the change feed.
+#[derive(ToSchema)]
+#[schema(rename_all = "snake_case")]
+#[allow(dead_code, reason = "described to clients, never made")]
+pub enum FeedState {
+    /// It delivers what changes.
+    Running,
+    /// The last delivery failed, and is tried again.
+    Failing,
 }
 
 /// Events on their way in.

@@ -1,11 +1,12 @@
 //! The catalog: what the daemon knows about itself, in SQLite beside the event log. It records
-//! checkpoints, decisions of the promotion gate, sources that are held, and the settings that are fixed for the life of
-//! a data directory.
+//! checkpoints, decisions of the promotion gate, sources that are held, how far the change feed is, and the settings that
+//! are fixed for the life of a data directory.
 //! Its schema is the numbered SQL under `migrations/`, compiled in and applied at open.
 //!
 //! Knows neither the model nor the stream; a checkpoint is a file name with its facts.
 
 mod decisions;
+mod feeds;
 mod pauses;
 
 use std::path::{Path, PathBuf};
@@ -15,6 +16,7 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
 use thiserror::Error;
 
 pub use decisions::DecisionRow;
+pub use feeds::FeedRow;
 pub use pauses::PausedSource;
 
 mod schema {
@@ -103,6 +105,8 @@ impl Catalog {
         let mut connection = Connection::open(path).map_err(fail)?;
         connection.pragma_update(None, "journal_mode", "WAL").map_err(fail)?;
         connection.pragma_update(None, "synchronous", "FULL").map_err(fail)?;
+        // Names of deleted nodes are among the rows that are removed.
+        connection.pragma_update(None, "secure_delete", true).map_err(fail)?;
         // Grouped: otherwise a migration and the note that it was applied are two transactions, and a death between
         // them leaves a catalog that no start can open.
         let migrated = schema::migrations::runner().set_grouped(true).run(&mut connection);

@@ -10,11 +10,12 @@ use super::{ConfigArgs, machine, output, sample};
 use crate::api::{Keys, Tls};
 use crate::catalog::Catalog;
 use crate::config::{Config, TopicSection};
-use crate::daemon::source_options::{decode_options, kafka_sources, schema_registry};
+use crate::daemon::source_options::{decode_options, feed_options, kafka_sources, schema_registry};
 use crate::daemon::{DeviceSelection, fixed_settings};
 use crate::device::{CudaFound, Device};
 use crate::ingest::csv::CsvReader;
 use crate::ingest::kafka::{KafkaFault, KafkaSourceOptions, preflight, what_is_missing};
+use crate::ingest::produce::{FeedOptions, FeedTopic};
 use crate::ingest::rows::Rows;
 use crate::learner::checkpoint;
 use crate::log;
@@ -97,6 +98,9 @@ pub(super) fn run(args: &CheckArgs) -> Result<()> {
     }
     for options in letter_topics(&config, &topics) {
         report("dead letters", topic(&options))?;
+    }
+    if !config.feed.topic.is_empty() {
+        report("feed", feed_topic(&config))?;
     }
     if let Some(count) = args.sample {
         show_sample(&config, &topics, count as usize)?;
@@ -234,6 +238,20 @@ fn event_file(config: &Config) -> Result<String, String> {
 fn topic(options: &KafkaSourceOptions) -> Result<String, String> {
     let report = preflight(options, BROKER_PATIENCE).map_err(|fault| fault.to_string())?;
     Ok(format!("topic {} has {} partitions", options.topic, report.partitions.len()))
+}
+
+/// Whether the topic of the change feed can be written to, or would be created.
+fn feed_topic(config: &Config) -> Result<String, String> {
+    let (topic, creates) = (&config.feed.topic, config.feed.create_partitions);
+    // Nothing is created by a check.
+    let options = FeedOptions { create_partitions: None, ..feed_options(config) };
+    match FeedTopic::new(options).check() {
+        Ok(partitions) => Ok(format!("topic {topic} has {partitions} partitions")),
+        Err(KafkaFault::TopicMissing { .. }) if creates > 0 => {
+            Ok(format!("topic {topic} will be created with {creates} partitions"))
+        }
+        Err(fault) => Err(fault.to_string()),
+    }
 }
 
 /// Every topic that dead letters go to, once.

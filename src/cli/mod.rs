@@ -14,6 +14,7 @@ pub mod device;
 pub mod eval;
 pub mod events;
 mod export;
+mod feed;
 mod ingest;
 mod inspect;
 mod log;
@@ -67,6 +68,8 @@ enum Command {
     Source(source::SourceArgs),
     /// Write all embeddings, or all edges, of a running daemon to a file
     Export(export::ExportArgs),
+    /// The change feed: deliver all embeddings again
+    Feed(feed::FeedArgs),
     /// Events that were refused: list and show them, and send them again after a mapping was mended
     DeadLetters(dead_letters::DeadLettersArgs),
     /// Show the log level of a running daemon, or change it until the next start
@@ -152,6 +155,7 @@ pub fn main() -> ExitCode {
         Command::Top(args) => top::run(&args),
         Command::Source(args) => source::run(&args),
         Command::Export(args) => export::run(&args),
+        Command::Feed(args) => feed::run(&args),
         Command::DeadLetters(args) => dead_letters::run(&args),
         Command::LogLevel(args) => log_level::run(&args),
         Command::Log(args) => log::run(&args),

@@ -3,7 +3,7 @@
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
-use super::{Config, ConfigError, LatePolicy, ModelKind};
+use super::{Config, ConfigError, FeedFormat, LatePolicy, ModelKind};
 use crate::model::OptionsError;
 use crate::model::walk::WalkOptionsError;
 
@@ -23,7 +23,7 @@ const CONSOLE_PAGES_MAX: usize = 10_000;
 type Number = fn(&Config) -> u64;
 
 /// Numbers of which there must be at least one.
-pub(super) const AT_LEAST_ONE: [(&str, Number); 37] = [
+pub(super) const AT_LEAST_ONE: [(&str, Number); 38] = [
     ("api.connections_max", |config| wide(config.api.connections_max)),
     ("api.header_timeout_ms", |config| config.api.header_timeout_ms),
     ("api.bytes_per_second_min", |config| config.api.bytes_per_second_min.into()),
@@ -61,6 +61,7 @@ pub(super) const AT_LEAST_ONE: [(&str, Number); 37] = [
     ("snapshot.log_bytes", |config| config.snapshot.log_bytes),
     ("snapshot.keep", |config| wide(config.snapshot.keep)),
     ("index.coalesce_ms", |config| config.index.coalesce_ms),
+    ("feed.coalesce_ms", |config| config.feed.coalesce_ms),
 ];
 
 fn wide(value: usize) -> u64 {
@@ -183,13 +184,33 @@ impl Config {
             ("ingest.kafka.batch_wait_ms", self.ingest.kafka.batch_wait_ms),
             ("learner.batch_wait_ms", self.learner.batch_wait_ms),
             ("index.coalesce_ms", self.index.coalesce_ms),
+            ("feed.coalesce_ms", self.feed.coalesce_ms),
         ];
         for (key, value) in waits {
             faults.require(value <= WAIT_MS_MAX, key, value, "must be at most 86400000, a day");
         }
-        let share = self.index.cpu_share;
         let allowed = "must be at least 0.01 and at most 1";
-        faults.require((0.01..=1.0).contains(&share), "index.cpu_share", share, allowed);
+        for (key, share) in
+            [("index.cpu_share", self.index.cpu_share), ("feed.cpu_share", self.feed.cpu_share)]
+        {
+            faults.require((0.01..=1.0).contains(&share), key, share, allowed);
+        }
+        self.check_feed(faults);
+    }
+
+    fn check_feed(&self, faults: &mut Faults) {
+        let (feed, kafka) = (&self.feed, &self.ingest.kafka);
+        let has_brokers = !feed.brokers.is_empty() || !kafka.brokers.is_empty();
+        let allowed = "needs brokers: set feed.brokers or ingest.kafka.brokers";
+        faults.require(feed.topic.is_empty() || has_brokers, "feed.topic", &feed.topic, allowed);
+        let is_read = !kafka.brokers.is_empty()
+            && kafka.all_topics().iter().any(|topic| topic.settings.topic == feed.topic);
+        let allowed = "must be another topic than those that events are read from";
+        faults.require(!is_read || !feed.brokers.is_empty(), "feed.topic", &feed.topic, allowed);
+        let named = feed.format != FeedFormat::Qdrant || !feed.collection.is_empty();
+        faults.require(named, "feed.collection", "(empty)", "must be set for feed.format = qdrant");
+        let partitions = feed.create_partitions;
+        faults.require(partitions <= 10_000, "feed.create_partitions", partitions, "must be at most 10000");
     }
 
     fn check_retention(&self, faults: &mut Faults) {

@@ -16,6 +16,7 @@ mod checkpoint_keeping;
 mod checkpoints;
 pub mod clock_correction;
 mod device_selection;
+mod feed;
 mod http;
 mod live_index;
 pub mod log_level;
@@ -121,6 +122,7 @@ impl Daemon {
         let placement = DeviceSelection::of(config, Some(config.data.dir.join(&config.device.kernel_dir)));
         let mut store = Store::open(config)?;
         let parts = Parts::new(config, &store);
+        let deletions = feed::prepare(config, &store)?;
         set_count(&parts.metrics.log.torn_bytes, store.recovery.truncated_bytes);
         let starting = Starting { interrupt, metrics: &parts.metrics };
         placement.report(&parts.health, &parts.metrics);
@@ -141,7 +143,9 @@ impl Daemon {
         let clusters = store.checkpoints.clusters();
         let learner = open_learner(config, &store, (learned, began_unix_ms), &parts, &starting)?;
         let snapshots = snapshots::Writer::new(config, &parts, &store, snapshot);
-        let stop = Stop::default();
+        let snapshots = snapshots.recording(deletions.clone());
+        let (stop, supervisor) = (Stop::default(), Supervisor::new(parts.health.clone()));
+        let feed = feed::start(config, (&parts, &store), deletions, &supervisor, &stop.feed)?;
         let appender = Appender::new(
             store.log,
             store.index,
@@ -155,7 +159,6 @@ impl Daemon {
                 nodes_max: config.stream.nodes_max,
             },
         );
-        let supervisor = Supervisor::new(parts.health.clone());
         let (flag, pulse) = (stop.appender.clone(), parts.health.heartbeat("appender", PULSE_LIMIT));
         let appender = supervisor.start("appender", "log", &stop.appender, move || {
             appender.run(&queue, &flag, || pulse.beat());
@@ -173,7 +176,7 @@ impl Daemon {
         let address = http.address();
         tracing::info!(%address, "ready");
         let Parts { health, snapshot_settings, reloading, .. } = parts;
-        let threads = Threads { snapshots, appender, learner, monitor, live_index };
+        let threads = Threads { snapshots, appender, learner, monitor, live_index, feed };
         let reload = (snapshot_settings, reloading);
         Ok(Self { address, health, status, stop, sources, reload, supervisor, threads, http })
     }
@@ -241,6 +244,7 @@ pub(crate) struct Parts {
     snapshot_settings: Arc<SharedSnapshotSettings>,
     reloading: Arc<OnceLock<Reloading>>,
     catalog: Arc<Mutex<Catalog>>,
+    feed: Arc<feed::FeedStatus>,
 }
 
 impl Parts {
@@ -251,11 +255,13 @@ impl Parts {
             Arc::new(NodeStates::new(config.model_options().needs().row_dim())),
             progress.clone(),
         );
+        let (metrics, health) = (Metrics::new(), Health::new());
         Self {
             engine: Arc::new(live_index::indexed(engine, config)),
             progress,
-            metrics: Metrics::new(),
-            health: Health::new(),
+            feed: Arc::new(feed::FeedStatus::new(health.clone(), metrics.clone())),
+            metrics,
+            health,
             appender: Arc::default(),
             learner: Arc::default(),
             snapshots: snapshots::requests(),

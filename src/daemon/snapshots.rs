@@ -24,6 +24,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError};
 use parking_lot::Mutex;
 
 use super::checkpoint_keeping::{Keeping, pages_in, remove_cut_off};
+use super::feed::Deletions;
 use super::snapshot_files::{dir, newest_before, remove};
 use super::snapshot_settings::{SharedSnapshotSettings, SnapshotSettings};
 use super::{Parts, Store, Supervisor, unix_ms};
@@ -112,6 +113,8 @@ pub(super) struct Writer {
     not_before: Instant,
     /// When it was last seen whether the log can be cut.
     looked: Instant,
+    /// What a snapshot forgets and the change feed still owes.
+    deletions: Option<Arc<Deletions>>,
 }
 
 impl Writer {
@@ -141,7 +144,14 @@ impl Writer {
             written: now,
             not_before: now,
             looked: now,
+            deletions: None,
         }
+    }
+
+    /// The same, which records deletions before a snapshot forgets them.
+    pub(super) fn recording(mut self, deletions: Option<Arc<Deletions>>) -> Self {
+        self.deletions = deletions;
+        self
     }
 
     /// Runs on a thread of its own until `stop` is set.
@@ -254,7 +264,9 @@ impl Writer {
         );
         let captured = self.wait_for(&self.appender.request_capture(), "the appender")?;
         let pace = Pace { rate: &self.shared.rate, stop: &self.stop };
-        let written = self.log.history(captured.capture.position()).map_err(anyhow::Error::from);
+        let recorded = self.deletions.as_ref().map_or(Ok(()), |deletions| deletions.record());
+        let written = recorded.map_err(anyhow::Error::from);
+        let written = written.and_then(|()| Ok(self.log.history(captured.capture.position())?));
         let written = written.and_then(|history| {
             let head = (&captured.capture, history);
             Ok(snapshot::write(&self.dir, head, &self.stores, &captured.meanwhile, pace)?)

@@ -1,4 +1,4 @@
-//! Converts the settings of sources into the sources' options.
+//! Converts the settings of sources and of the change feed into their options.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,6 +7,7 @@ use crate::config::{self, Config, IngestKafka, LostDataPolicy, Topic, TopicSecti
 use crate::ingest::dead_letter::{DeadLetterFileOptions, DeadLetterTarget, DeadLetterTopicOptions};
 use crate::ingest::decode::{DecodeOptions, Tombstones};
 use crate::ingest::kafka::{DataLossPolicy, KafkaClientOptions, KafkaSourceOptions};
+use crate::ingest::produce::{FeedFormat, FeedOptions};
 use crate::ingest::push::PushOptions;
 use crate::ingest::registry::{Format, Registry, RegistryError, RegistryOptions, Wire};
 
@@ -56,6 +57,27 @@ pub fn client_options(kafka: &IngestKafka) -> KafkaClientOptions {
     let mut client = KafkaClientOptions::new(&kafka.brokers);
     client.properties = kafka.properties.0.clone();
     client
+}
+
+/// The topic of the change feed.
+#[must_use]
+pub fn feed_options(config: &Config) -> FeedOptions {
+    let (feed, kafka) = (&config.feed, &config.ingest.kafka);
+    let mut client = client_options(kafka);
+    if !feed.brokers.is_empty() {
+        client.brokers.clone_from(&feed.brokers);
+    }
+    FeedOptions {
+        client,
+        topic: feed.topic.clone(),
+        create_partitions: i32::try_from(feed.create_partitions).ok().filter(|count| *count > 0),
+        format: match feed.format {
+            config::FeedFormat::Json => FeedFormat::Json,
+            config::FeedFormat::Binary => FeedFormat::Binary,
+            config::FeedFormat::Qdrant => FeedFormat::Qdrant(feed.collection.clone()),
+        },
+        timeout: Duration::from_secs(10),
+    }
 }
 
 /// The topic of dead letters that a topic has for itself.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
+use super::feed::FeedStatus;
 use super::sources::Sources;
 use super::{Parts, Store, tiers};
 use crate::api::{
@@ -63,6 +64,7 @@ struct Inputs {
     appender: Arc<AppenderStatus>,
     learner: Arc<LearnerStatus>,
     sources: Sources,
+    feed: Arc<FeedStatus>,
 }
 
 impl StatusSource {
@@ -88,6 +90,7 @@ impl StatusSource {
             appender: parts.appender.clone(),
             learner: parts.learner.clone(),
             sources: sources.clone(),
+            feed: parts.feed.clone(),
         }))
     }
 
@@ -104,6 +107,7 @@ impl StatusSource {
             graph: self.0.graph(),
             memory: tiers::stores(&self.0.stores.graph, &self.0.stores.edge_features),
             learner: self.0.learner(),
+            feed: self.0.feed.document(),
             freshness: self.0.engine.freshness().into(),
         }
     }

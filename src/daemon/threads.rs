@@ -11,6 +11,7 @@ pub(super) struct Threads {
     pub learner: JoinHandle<()>,
     pub monitor: JoinHandle<()>,
     pub live_index: Option<JoinHandle<()>>,
+    pub feed: Option<JoinHandle<()>>,
 }
 
 /// One flag per stage, because the stages end one after another.
@@ -21,18 +22,20 @@ pub(super) struct Stop {
     pub appender: Arc<AtomicBool>,
     pub learner: Arc<AtomicBool>,
     pub live_index: Arc<AtomicBool>,
+    pub feed: Arc<AtomicBool>,
     pub monitor: Arc<AtomicBool>,
 }
 
 impl Threads {
     /// Ends one after another, in the direction of events.
     pub(super) fn end(self, stop: &Stop) {
-        let Threads { snapshots, appender, learner, monitor, live_index } = self;
+        let Threads { snapshots, appender, learner, monitor, live_index, feed } = self;
         let stages = [
             (&stop.snapshots, Some(snapshots)),
             (&stop.appender, Some(appender)),
             (&stop.learner, Some(learner)),
             (&stop.live_index, live_index),
+            (&stop.feed, feed),
             (&stop.monitor, Some(monitor)),
         ];
         for (flag, thread) in stages {

@@ -24,6 +24,17 @@ impl NodeKey {
             None => Self::Text(text.into()),
         }
     }
+
+    /// The key as a number, where every reader of JSON reads that exactly: those that read numbers as doubles, as
+    /// JavaScript does, change integers beyond 2^53 - 1.
+    #[must_use]
+    pub fn exact_number(&self) -> Option<i64> {
+        const EXACT_MAX: u64 = (1 << 53) - 1;
+        match self {
+            Self::Int(number) if number.unsigned_abs() <= EXACT_MAX => Some(*number),
+            _ => None,
+        }
+    }
 }
 
 /// `text` as an integer if it is written the one canonical way: no sign but `-`, no leading zero.

@@ -22,7 +22,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::ops::Range;
 
 use hashbrown::HashTable;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use table::{IdTable, Value, node};
 
 use super::key::{KeyRef, SparseKey, TextKey, halves, hash_halves, hash_text, widen_hash};
@@ -47,6 +47,8 @@ const IDS_AT_A_TIME: usize = 8192;
 /// Maps producers' node keys to dense ids and back.
 pub struct NodeDictionary {
     inner: RwLock<Inner>,
+    /// Keys that were forgotten since they were taken last; `None` while nobody follows.
+    forgotten: Mutex<Option<Vec<NodeKey>>>,
 }
 
 struct Inner {
@@ -251,7 +253,7 @@ impl NodeDictionary {
             arena: Vec::new(),
             forgotten_bytes: 0,
         };
-        Self { inner: RwLock::new(inner) }
+        Self { inner: RwLock::new(inner), forgotten: Mutex::new(None) }
     }
 
     /// The id of `key`, which gets the next free id if it has none.
@@ -283,7 +285,22 @@ impl NodeDictionary {
 
     /// Forgets the key of `id` and overwrites it. If the same key has a newer id, that stays.
     pub fn forget(&self, id: NodeId) {
-        self.inner.write().forget(id.index());
+        let mut inner = self.inner.write();
+        if let Some(forgotten) = &mut *self.forgotten.lock() {
+            forgotten.extend(inner.key(id.index()).map(NodeKey::from));
+        }
+        inner.forget(id.index());
+    }
+
+    /// Records forgotten keys from now on, for [`take_forgotten`](Self::take_forgotten).
+    pub fn follow_forgotten(&self) {
+        self.forgotten.lock().get_or_insert_default();
+    }
+
+    /// The keys that were forgotten since the last call, in order.
+    #[must_use]
+    pub fn take_forgotten(&self) -> Vec<NodeKey> {
+        self.forgotten.lock().as_mut().map(std::mem::take).unwrap_or_default()
     }
 
     /// The id of `key`, if it has one.
@@ -295,10 +312,7 @@ impl NodeDictionary {
     /// The key of `id`, if there is such a node and it was not forgotten.
     #[must_use]
     pub fn key(&self, id: NodeId) -> Option<NodeKey> {
-        match self.inner.read().key(id.index())? {
-            KeyRef::Int(number) => Some(NodeKey::Int(number)),
-            KeyRef::Text(text) => Some(NodeKey::Text(text.into())),
-        }
+        self.inner.read().key(id.index()).map(NodeKey::from)
     }
 
     /// Whether `id` has a key.

@@ -35,6 +35,15 @@ impl<'a> From<&'a NodeKey> for KeyRef<'a> {
     }
 }
 
+impl From<KeyRef<'_>> for NodeKey {
+    fn from(key: KeyRef<'_>) -> Self {
+        match key {
+            KeyRef::Int(number) => Self::Int(number),
+            KeyRef::Text(text) => Self::Text(text.into()),
+        }
+    }
+}
+
 #[allow(clippy::cast_possible_truncation, reason = "halves of a number")]
 pub(super) fn halves(number: i64) -> [u32; 2] {
     let number = number.cast_unsigned();

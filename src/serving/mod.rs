@@ -5,12 +5,13 @@
 //!
 //! [`LiveIndex`] finds the best of all nodes: the likeliest destinations, the most similar ones.
 //!
-//! `export` reads everything as of one moment, slice by slice.
+//! `export` reads everything as of one moment, slice by slice; [`ChangeFeed`] what has changed.
 //!
 //! The learner publishes here and queries read here: neither waits for the other. Knows nothing of
 //! requests, wire formats, or how weights come about.
 
 mod baseline;
+mod change_feed;
 mod engine;
 mod export;
 mod index;
@@ -26,6 +27,7 @@ mod stores;
 mod touched;
 mod walks;
 
+pub use change_feed::{ChangeFeed, ChangedRow, ChangedRows};
 pub use engine::{Moment, QueryEngine};
 pub use export::{EdgeExport, EdgeSlice, EmbeddingExport, EmbeddingSlice};
 pub use index::{

@@ -30,8 +30,10 @@ pub struct NodeStates {
     chunks: RwLock<Vec<RwLock<Option<Arc<Chunk>>>>>,
     /// When pairs were last seen.
     pub pairs: PairStates,
-    /// Nodes whose rows have changed.
+    /// Nodes whose rows have changed, for the live index.
     pub touched: TouchedNodes,
+    /// The same for the change feed.
+    pub changed: TouchedNodes,
     /// [`EventTime::MIN`] stands for none.
     origin: AtomicI64,
     publication: Mutex<()>,
@@ -48,9 +50,9 @@ impl NodeStates {
     #[must_use]
     pub fn new(dimension: usize) -> Self {
         let origin = AtomicI64::new(EventTime::MIN.0);
-        let (pairs, touched) = (PairStates::default(), TouchedNodes::default());
+        let [touched, changed] = [(); 2].map(|()| TouchedNodes::default());
         let (chunks, publication) = (RwLock::new(Vec::new()), Mutex::new(()));
-        Self { dimension, chunks, pairs, touched, origin, publication }
+        Self { dimension, chunks, pairs: PairStates::default(), touched, changed, origin, publication }
     }
 
     /// Held by whoever publishes the rows of a batch, until its position is published too.
@@ -113,6 +115,7 @@ impl NodeStates {
             chunk.updated[place] = Some(updated);
         }
         self.touched.touch(node);
+        self.changed.touch(node);
     }
 
     /// Makes `origin` the time of the first event.
@@ -178,6 +181,7 @@ impl NodeStates {
         }
         // Last: whoever takes it then finds no row.
         self.touched.touch(node);
+        self.changed.touch(node);
     }
 
     /// Bytes held by rows and their update times, and by pairs.
@@ -190,6 +194,7 @@ impl NodeStates {
             + chunks.capacity() * size_of::<RwLock<Option<Arc<Chunk>>>>()
             + self.pairs.bytes()
             + self.touched.bytes()
+            + self.changed.bytes()
     }
 
     fn grow_to(&self, count: usize) {

@@ -1,5 +1,6 @@
 //! Which nodes have a newer row than whoever follows them has taken in, and which were ever a destination: two bits per
-//! node, set by the learner while it publishes, and read by the [live index](super::LiveIndex).
+//! node, set by the learner while it publishes. The [live index](super::LiveIndex) and the
+//! [change feed](super::ChangeFeed) follow one of these each.
 //!
 //! Destinations are always recorded, touched nodes only when somebody follows. A node that changes often between two
 //! looks costs one bit, so there is no queue that could grow.

@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use evergraph::catalog::Catalog;
+use evergraph::catalog::{Catalog, FeedRow};
 use rusqlite::Connection;
 
 fn folder(name: &str) -> PathBuf {
@@ -62,6 +62,10 @@ fn the_catalog_of_every_older_version_is_brought_up_to_date_with_all_that_is_in_
         assert_eq!(kept, all[..expected], "version {version}");
         let held: Vec<_> = catalog.paused_sources().unwrap().into_iter().map(|row| row.source).collect();
         assert_eq!(held, if version < 4 { vec![] } else { vec!["kafka:payments"] }, "version {version}");
+        let feed = FeedRow { position: 119_900, model_version: Some(590) };
+        assert_eq!(catalog.feed("embeddings").unwrap(), (version >= 6).then_some(feed), "version {version}");
+        let owed = if version < 6 { vec![] } else { vec![(3, "user:7".to_owned())] };
+        assert_eq!(catalog.owed_deletions(9).unwrap(), owed, "version {version}");
         drop(catalog);
         assert_eq!(schema(&path), schema(&fresh), "version {version}");
         drop(Catalog::open(&path).unwrap());

@@ -12,6 +12,7 @@ mod beside_batches;
 mod broker;
 mod browser;
 mod catalog;
+mod change_feed;
 mod check_command;
 mod client_formats;
 mod config_command;

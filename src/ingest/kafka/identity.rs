@@ -112,7 +112,10 @@ pub(super) fn compare(
 ///
 /// # Errors
 /// When the brokers do not say so: the fault names the right that is missing, if it is that.
-pub(super) fn is_compacted(options: &KafkaSourceOptions, timeout: Duration) -> Result<bool, KafkaFault> {
+pub(in crate::ingest) fn is_compacted(
+    options: &KafkaSourceOptions,
+    timeout: Duration,
+) -> Result<bool, KafkaFault> {
     let admin: AdminClient<DefaultClientContext> =
         options.client.config(&[]).create().map_err(|e| config_fault(&e))?;
     let runtime = tokio::runtime::Builder::new_current_thread()

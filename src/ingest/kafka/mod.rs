@@ -36,6 +36,7 @@ use crossbeam_channel::{Receiver, Sender};
 use parking_lot::Mutex;
 
 pub use fault::KafkaFault;
+pub(in crate::ingest) use identity::is_compacted;
 pub use options::{ClusterMemory, DataLossPolicy, KafkaClientOptions, KafkaSourceOptions};
 pub use preflight::{PartitionRange, PreflightReport, offsets_at, preflight, what_is_missing};
 pub use sample::{SampledMessage, newest};

@@ -4,7 +4,11 @@
 //! applied once, also by another run. The key holds the file's name, how it begins ([`Fingerprint`]), the row's
 //! number and a hash of the row, so that another file of the same name is not taken for a repetition. Either
 //! may be run again from a row.
+//!
+//! `feed` sends rows that have changed to a topic; `batch` delivers messages until all are acknowledged.
 
+mod batch;
+mod feed;
 mod http;
 mod topic;
 
@@ -15,6 +19,8 @@ use serde::Serialize;
 use thiserror::Error;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
+pub(in crate::ingest) use batch::{BatchOptions, BatchProducer, Record};
+pub use feed::{FeedFormat, FeedOptions, FeedTopic};
 pub use http::HttpTarget;
 pub(crate) use http::is_about_trust;
 pub use topic::TopicTarget;

@@ -66,16 +66,21 @@ impl TopicTarget {
     /// # Errors
     /// The fault that keeps it from being used.
     pub fn prepare(&self) -> Result<(), KafkaFault> {
+        self.prepare_with(&[])
+    }
+
+    /// The same, with settings for a topic that is created.
+    pub(super) fn prepare_with(&self, settings: &[(&str, &str)]) -> Result<(), KafkaFault> {
         let mut options = KafkaSourceOptions::new(&self.client.brokers, &self.topic, "evergraph-ingest");
         options.client = self.client.clone();
         match (preflight(&options, CONNECT_TIMEOUT), self.create_partitions) {
             (Ok(_), _) => Ok(()),
-            (Err(KafkaFault::TopicMissing { .. }), Some(partitions)) => self.create(partitions),
+            (Err(KafkaFault::TopicMissing { .. }), Some(partitions)) => self.create(partitions, settings),
             (Err(fault), _) => Err(fault),
         }
     }
 
-    fn create(&self, partitions: i32) -> Result<(), KafkaFault> {
+    fn create(&self, partitions: i32, settings: &[(&str, &str)]) -> Result<(), KafkaFault> {
         let fault = |code: String, detail: String| KafkaFault::Other { code, detail };
         let admin: AdminClient<DefaultClientContext> =
             self.client.config(&[]).create().map_err(|e| fault("client".into(), e.to_string()))?;
@@ -83,7 +88,10 @@ impl TopicTarget {
             .enable_all()
             .build()
             .map_err(|e| fault("runtime".into(), e.to_string()))?;
-        let topic = NewTopic::new(&self.topic, partitions, TopicReplication::Fixed(-1));
+        let mut topic = NewTopic::new(&self.topic, partitions, TopicReplication::Fixed(-1));
+        for (key, value) in settings {
+            topic = topic.set(key, value);
+        }
         let options = AdminOptions::new().operation_timeout(Some(CONNECT_TIMEOUT));
         let results = runtime
             .block_on(admin.create_topics([&topic], &options))
