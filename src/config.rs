@@ -107,7 +107,7 @@ section!(/// All settings, section by section.
 Config {
     data: Data, api: Api, stream: Stream, ingest: Ingest, log: Log, graph: Graph, memory: Memory, device: Device,
     model: Model, learner: Learner, checkpoint: Checkpoint, snapshot: Snapshot, io: Io, index: Index, feed: Feed,
-    output: Output,
+    anomalies: Anomalies,    output: Output,
 });
 section!(/// `[data]`
     Data { dir: PathBuf });
@@ -189,6 +189,11 @@ section!(/// `[io]`
     Io { bytes_per_second_max: u64 });
 section!(/// `[index]`
     Index { bytes_max: u64, cpu_share: f64, coalesce_ms: u64 });
+section!(/// `[anomalies]`
+Anomalies {
+    percentile_min: f64, kept_max: usize, score_all: bool, topic: String, brokers: String, create_partitions: u64,
+    queue_batches_max: usize,
+});
 section!(/// `[feed]`
 Feed {
     topic: String, brokers: String, create_partitions: u64, format: FeedFormat, collection: String,

@@ -17,6 +17,8 @@ use prometheus::{
     Registry, TextEncoder,
 };
 
+use self::anomaly::ANOMALY;
+use self::device::DEVICE;
 use self::feed::FEED;
 use self::handle::{Handle, Spec};
 use self::http::HTTP;
@@ -26,6 +28,8 @@ use self::model::{GATE, MODEL};
 mod handle;
 mod set;
 
+pub use anomaly::AnomalyMetrics;
+pub use device::DeviceMetrics;
 pub use feed::FeedMetrics;
 pub use http::{ADMIN_ACTIONS, HttpMetrics};
 pub use index::IndexMetrics;
@@ -225,27 +229,12 @@ group! {
         "Log position of the latest complete snapshot: a start reads the log from there.";
 }
 
+mod anomaly;
+mod device;
 mod feed;
 mod http;
 mod index;
 mod model;
-
-group! {
-    /// The requested GPU.
-    DeviceMetrics, DEVICE;
-    degraded: IntGauge = "device_degraded" "1 while a requested GPU cannot be used, else 0.";
-    memory: IntGaugeVec ["kind"] = "device_memory_bytes"
-        "GPU memory in bytes; kind is used, peak or budget; absent without a GPU.";
-    row_cache_rows: IntCounterVec ["result"] = "device_row_cache_rows_total"
-        "Edge rows read by training on a GPU; result is hit, miss (brought and cached), bypassed (brought only) or \
-         restored (brought before its batch, which then hits).";
-    edge_rows: IntCounterVec ["place"] = "device_edge_rows_total"
-        "Edge rows of batches on a GPU; place is gpu (cached or read in place), or cpu (gathered by the CPU).";
-    bus: IntCounterVec ["kind"] = "device_bus_bytes_total"
-        "Bytes between main memory and the GPU; kind is to_gpu, to_host or read_in_place (graph uploads, edge rows).";
-    samples: IntCounterVec ["place"] = "device_samples_total"
-        "Samples of neighbors that a GPU was to draw for training; place is gpu, or cpu where it could not.";
-}
 
 group! {
     /// What runs, and on what.
@@ -264,9 +253,9 @@ group! {
 }
 
 /// Every metric of the daemon except those of the `process_` collector.
-pub const INVENTORY: [&[MetricInfo]; 15] = [
-    INGEST, LOG, GRAPH, SPILL, TRAIN, EVAL, GATE, MODEL, CHECKPOINT, SNAPSHOT, INDEX, FEED, HTTP, DEVICE,
-    BUILD,
+pub const INVENTORY: [&[MetricInfo]; 16] = [
+    INGEST, LOG, GRAPH, SPILL, TRAIN, EVAL, GATE, MODEL, CHECKPOINT, SNAPSHOT, INDEX, FEED, ANOMALY, HTTP,
+    DEVICE, BUILD,
 ];
 
 /// Names of the process collector's metrics.
@@ -309,6 +298,8 @@ pub struct Metrics {
     pub index: IndexMetrics,
     /// The change feed.
     pub feed: FeedMetrics,
+    /// How unusual events are.
+    pub anomaly: AnomalyMetrics,
     /// The HTTP interface.
     pub http: HttpMetrics,
     /// The requested GPU.
@@ -347,6 +338,7 @@ impl Metrics {
             snapshot: SnapshotMetrics::register(&registry)?,
             index: IndexMetrics::register(&registry)?,
             feed: FeedMetrics::register(&registry)?,
+            anomaly: AnomalyMetrics::register(&registry)?,
             http: HttpMetrics::register(&registry)?,
             device: DeviceMetrics::register(&registry)?,
             build: BuildMetrics::register(&registry)?,

@@ -13,7 +13,9 @@ use utoipa::{Modify, OpenApi};
 use utoipa_swagger_ui::{Config, SwaggerUi};
 
 use super::error::Problem;
-use super::{ApiLimits, admin, export, index, map, neighbors, operate, ops, push, query, seek, settings};
+use super::{
+    ApiLimits, admin, anomalies, export, index, map, neighbors, operate, ops, push, query, seek, settings,
+};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -36,6 +38,7 @@ use super::{ApiLimits, admin, export, index, map, neighbors, operate, ops, push,
         index::top_links,
         index::similar_nodes,
         map::map,
+        anomalies::anomalies,
         export::embeddings,
         export::edges,
         push::events,
@@ -71,7 +74,7 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self' 'u
     connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 /// Routes that need a key where the daemon has keys.
-pub(super) const GUARDED: [&str; 22] = [
+pub(super) const GUARDED: [&str; 23] = [
     "/v1/embeddings",
     "/v1/links/score",
     "/v1/links/top",
@@ -79,6 +82,7 @@ pub(super) const GUARDED: [&str; 22] = [
     "/v1/nodes/{key}",
     "/v1/nodes/{key}/neighbors",
     "/v1/map",
+    "/v1/anomalies",
     "/v1/export/embeddings",
     "/v1/export/edges",
     "/v1/events",

@@ -11,6 +11,7 @@
 //! them as an [`Intake`], a status closure and the checks of [`Health`].
 
 mod admin;
+mod anomalies;
 mod arrow;
 mod batcher;
 mod body;
@@ -238,6 +239,7 @@ impl Routes {
             .route("/v1/nodes/{key}", get(query::node))
             .route("/v1/nodes/{key}/neighbors", get(neighbors::neighbors))
             .route("/v1/map", get(map::map))
+            .route("/v1/anomalies", get(anomalies::anomalies))
             .route_layer(data_route(Role::Read, Room::Queries));
         let pushes = Router::new()
             .route("/v1/events", post(push::events))

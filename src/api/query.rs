@@ -162,8 +162,8 @@ fn joined(((src, dst), forms): ((NodeKey, NodeKey), (Form, Form))) -> Pair {
 
 fn pair_score(Pair { src, dst }: Pair, found: serving::PairScore) -> PairScore {
     let (error, unknown) = match found {
-        serving::PairScore::Found { probability, cold } => {
-            return PairScore::Found(FoundScore { src, dst, score: probability, cold });
+        serving::PairScore::Found { probability, percentile, cold } => {
+            return PairScore::Found(FoundScore { src, dst, score: probability, percentile, cold });
         }
         serving::PairScore::Unknown { src: no_src, dst: no_dst } => {
             let unknown = [no_src.then(|| src.clone()), no_dst.then(|| dst.clone())];

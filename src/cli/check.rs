@@ -10,12 +10,14 @@ use super::{ConfigArgs, machine, output, sample};
 use crate::api::{Keys, Tls};
 use crate::catalog::Catalog;
 use crate::config::{Config, TopicSection};
-use crate::daemon::source_options::{decode_options, feed_options, kafka_sources, schema_registry};
+use crate::daemon::source_options::{
+    anomaly_options, decode_options, feed_options, kafka_sources, schema_registry,
+};
 use crate::daemon::{DeviceSelection, fixed_settings};
 use crate::device::{CudaFound, Device};
 use crate::ingest::csv::CsvReader;
 use crate::ingest::kafka::{KafkaFault, KafkaSourceOptions, preflight, what_is_missing};
-use crate::ingest::produce::{FeedOptions, FeedTopic};
+use crate::ingest::produce::{AnomalyTopic, FeedTopic, OutletOptions};
 use crate::ingest::rows::Rows;
 use crate::learner::checkpoint;
 use crate::log;
@@ -100,7 +102,12 @@ pub(super) fn run(args: &CheckArgs) -> Result<()> {
         report("dead letters", topic(&options))?;
     }
     if !config.feed.topic.is_empty() {
-        report("feed", feed_topic(&config))?;
+        let (options, format) = feed_options(&config);
+        report("feed", outlet(options, |options| FeedTopic::new(options, format.clone()).check()))?;
+    }
+    if !config.anomalies.topic.is_empty() {
+        let options = anomaly_options(&config);
+        report("anomalies", outlet(options, |options| AnomalyTopic::new(options).check()))?;
     }
     if let Some(count) = args.sample {
         show_sample(&config, &topics, count as usize)?;
@@ -240,17 +247,19 @@ fn topic(options: &KafkaSourceOptions) -> Result<String, String> {
     Ok(format!("topic {} has {} partitions", options.topic, report.partitions.len()))
 }
 
-/// Whether the topic of the change feed can be written to, or would be created.
-fn feed_topic(config: &Config) -> Result<String, String> {
-    let (topic, creates) = (&config.feed.topic, config.feed.create_partitions);
+/// Whether a topic that is written to is there, or would be created.
+fn outlet(
+    options: OutletOptions,
+    check: impl Fn(OutletOptions) -> Result<usize, KafkaFault>,
+) -> Result<String, String> {
+    let (topic, creates) = (options.topic.clone(), options.create_partitions);
     // Nothing is created by a check.
-    let options = FeedOptions { create_partitions: None, ..feed_options(config) };
-    match FeedTopic::new(options).check() {
-        Ok(partitions) => Ok(format!("topic {topic} has {partitions} partitions")),
-        Err(KafkaFault::TopicMissing { .. }) if creates > 0 => {
+    match (check(OutletOptions { create_partitions: None, ..options }), creates) {
+        (Ok(partitions), _) => Ok(format!("topic {topic} has {partitions} partitions")),
+        (Err(KafkaFault::TopicMissing { .. }), Some(creates)) => {
             Ok(format!("topic {topic} will be created with {creates} partitions"))
         }
-        Err(fault) => Err(fault.to_string()),
+        (Err(fault), _) => Err(fault.to_string()),
     }
 }
 

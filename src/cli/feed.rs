@@ -5,7 +5,7 @@ use clap::{Args, Subcommand};
 use serde_json::json;
 
 use super::{ConfigArgs, output};
-use crate::daemon::Store;
+use crate::daemon::resend_feed;
 
 /// `evergraph feed`
 #[derive(Debug, Args)]
@@ -30,9 +30,7 @@ enum FeedCommand {
 /// Runs the command.
 pub(super) fn run(args: &FeedArgs) -> Result<()> {
     let FeedCommand::Resend { config, json } = &args.command;
-    // Opened as a whole, so that no daemon runs on it meanwhile.
-    let store = Store::open(&config.load()?)?;
-    let was_known = store.checkpoints.catalog().lock().forget_feeds()?;
+    let was_known = resend_feed(&config.load()?)?;
     if *json {
         return output::print(&json!({ "resends": true, "had_delivered": was_known }).to_string());
     }

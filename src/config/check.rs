@@ -23,7 +23,7 @@ const CONSOLE_PAGES_MAX: usize = 10_000;
 type Number = fn(&Config) -> u64;
 
 /// Numbers of which there must be at least one.
-pub(super) const AT_LEAST_ONE: [(&str, Number); 38] = [
+pub(super) const AT_LEAST_ONE: [(&str, Number); 39] = [
     ("api.connections_max", |config| wide(config.api.connections_max)),
     ("api.header_timeout_ms", |config| config.api.header_timeout_ms),
     ("api.bytes_per_second_min", |config| config.api.bytes_per_second_min.into()),
@@ -62,6 +62,7 @@ pub(super) const AT_LEAST_ONE: [(&str, Number); 38] = [
     ("snapshot.keep", |config| wide(config.snapshot.keep)),
     ("index.coalesce_ms", |config| config.index.coalesce_ms),
     ("feed.coalesce_ms", |config| config.feed.coalesce_ms),
+    ("anomalies.queue_batches_max", |config| wide(config.anomalies.queue_batches_max)),
 ];
 
 fn wide(value: usize) -> u64 {
@@ -97,6 +98,7 @@ impl Config {
         }
         self.check_numbers(&mut faults);
         self.check_waits(&mut faults);
+        self.check_outlets(&mut faults);
         self.check_retention(&mut faults);
         self.check_relations(&mut faults);
         faults.0.extend(self.mapping_faults());
@@ -195,22 +197,34 @@ impl Config {
         {
             faults.require((0.01..=1.0).contains(&share), key, share, allowed);
         }
-        self.check_feed(faults);
     }
 
-    fn check_feed(&self, faults: &mut Faults) {
-        let (feed, kafka) = (&self.feed, &self.ingest.kafka);
-        let has_brokers = !feed.brokers.is_empty() || !kafka.brokers.is_empty();
-        let allowed = "needs brokers: set feed.brokers or ingest.kafka.brokers";
-        faults.require(feed.topic.is_empty() || has_brokers, "feed.topic", &feed.topic, allowed);
-        let is_read = !kafka.brokers.is_empty()
-            && kafka.all_topics().iter().any(|topic| topic.settings.topic == feed.topic);
-        let allowed = "must be another topic than those that events are read from";
-        faults.require(!is_read || !feed.brokers.is_empty(), "feed.topic", &feed.topic, allowed);
+    fn check_outlets(&self, faults: &mut Faults) {
+        let (feed, anomalies, kafka) = (&self.feed, &self.anomalies, &self.ingest.kafka);
+        for (key, topic, brokers) in [
+            ("feed.topic", &feed.topic, &feed.brokers),
+            ("anomalies.topic", &anomalies.topic, &anomalies.brokers),
+        ] {
+            let has_brokers = !brokers.is_empty() || !kafka.brokers.is_empty();
+            let allowed = "needs brokers: set ingest.kafka.brokers, or brokers beside it";
+            faults.require(topic.is_empty() || has_brokers, key, topic, allowed);
+            let is_read = !kafka.brokers.is_empty()
+                && kafka.all_topics().iter().any(|read| read.settings.topic == *topic);
+            let allowed = "must be another topic than those that events are read from";
+            faults.require(!is_read || !brokers.is_empty(), key, topic, allowed);
+        }
         let named = feed.format != FeedFormat::Qdrant || !feed.collection.is_empty();
         faults.require(named, "feed.collection", "(empty)", "must be set for feed.format = qdrant");
-        let partitions = feed.create_partitions;
-        faults.require(partitions <= 10_000, "feed.create_partitions", partitions, "must be at most 10000");
+        for (key, partitions) in [
+            ("feed.create_partitions", feed.create_partitions),
+            ("anomalies.create_partitions", anomalies.create_partitions),
+        ] {
+            faults.require(partitions <= 10_000, key, partitions, "must be at most 10000");
+        }
+        let (percentile, allowed) = (anomalies.percentile_min, "must be at least 0 and at most 1");
+        faults.require((0.0..=1.0).contains(&percentile), "anomalies.percentile_min", percentile, allowed);
+        let (kept, allowed) = (anomalies.kept_max, "must be at most 1000000");
+        faults.require(kept <= 1_000_000, "anomalies.kept_max", kept, allowed);
     }
 
     fn check_retention(&self, faults: &mut Faults) {

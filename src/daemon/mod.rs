@@ -10,6 +10,7 @@
 //! goes false, sources end, the appender empties the queue, the learner writes a checkpoint, HTTP drains. Operators'
 //! decisions about the weights of a stopped daemon are in [`promotion`].
 
+mod anomalies;
 pub mod backup;
 mod beginning;
 mod checkpoint_keeping;
@@ -48,11 +49,13 @@ use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, ensure};
+use crossbeam_channel::Receiver;
 use parking_lot::Mutex;
 
 pub use crate::api::{StatusDocument, TierStatus};
 pub use checkpoints::{Checkpoints, Restored};
 pub use device_selection::DeviceSelection;
+pub use feed::resend as resend_feed;
 pub use memory_limit::limit_bytes;
 pub use sources::{GeneratedOptions, STATES as SOURCE_STATES};
 pub use starting::{Interrupted, Starting};
@@ -76,7 +79,7 @@ use crate::event::EdgeId;
 use crate::learner::checkpoint::Checkpoint;
 use crate::learner::{Around, Learned, Learner, LearnerOptions, LearnerStatus, Recorders, Shared};
 use crate::metrics::{Metrics, set_count};
-use crate::serving::{NodeStates, Progress, QueryEngine};
+use crate::serving::{Anomaly, NodeStates, Progress, QueryEngine};
 use crate::train::LoadError;
 
 /// A loop without a heartbeat for this long is stuck.
@@ -169,6 +172,7 @@ impl Daemon {
             learner.run(&flag, || pulse.beat()).map_err(|error| error.to_string())
         })?;
         let live_index = live_index::start(config, &parts, &supervisor, &stop.live_index)?;
+        let anomalies = anomalies::start(config, &parts, &supervisor, &stop.anomalies)?;
         let snapshots = snapshots.start(&supervisor, &stop.snapshots)?;
         sources.start(config, &wiring, clusters)?;
         parts.health.set(Health::DAEMON, State::Ok, "running");
@@ -176,7 +180,7 @@ impl Daemon {
         let address = http.address();
         tracing::info!(%address, "ready");
         let Parts { health, snapshot_settings, reloading, .. } = parts;
-        let threads = Threads { snapshots, appender, learner, monitor, live_index, feed };
+        let threads = Threads { snapshots, appender, learner, monitor, live_index, feed, anomalies };
         let reload = (snapshot_settings, reloading);
         Ok(Self { address, health, status, stop, sources, reload, supervisor, threads, http })
     }
@@ -245,6 +249,8 @@ pub(crate) struct Parts {
     reloading: Arc<OnceLock<Reloading>>,
     catalog: Arc<Mutex<Catalog>>,
     feed: Arc<feed::FeedStatus>,
+    /// Events that were judged, where there is a topic for them.
+    judged: Option<Receiver<Vec<Anomaly>>>,
 }
 
 impl Parts {
@@ -256,8 +262,10 @@ impl Parts {
             progress.clone(),
         );
         let (metrics, health) = (Metrics::new(), Health::new());
+        let (engine, judged) = anomalies::watched(live_index::indexed(engine, config), config);
         Self {
-            engine: Arc::new(live_index::indexed(engine, config)),
+            engine: Arc::new(engine),
+            judged,
             progress,
             feed: Arc::new(feed::FeedStatus::new(health.clone(), metrics.clone())),
             metrics,
@@ -327,6 +335,7 @@ fn open_learner(
         lag_events_max: learner.lag_events_max,
         lag_target: Duration::from_millis(learner.lag_target_ms),
         share_min: learner.share_min,
+        score_all: config.anomalies.score_all,
         began_unix_ms,
         quality_window_batches: learner.quality_window_batches,
         rank_queries: learner.rank_queries_per_batch,

@@ -7,7 +7,7 @@ use crate::config::{self, Config, IngestKafka, LostDataPolicy, Topic, TopicSecti
 use crate::ingest::dead_letter::{DeadLetterFileOptions, DeadLetterTarget, DeadLetterTopicOptions};
 use crate::ingest::decode::{DecodeOptions, Tombstones};
 use crate::ingest::kafka::{DataLossPolicy, KafkaClientOptions, KafkaSourceOptions};
-use crate::ingest::produce::{FeedFormat, FeedOptions};
+use crate::ingest::produce::{FeedFormat, OutletOptions};
 use crate::ingest::push::PushOptions;
 use crate::ingest::registry::{Format, Registry, RegistryError, RegistryOptions, Wire};
 
@@ -59,23 +59,36 @@ pub fn client_options(kafka: &IngestKafka) -> KafkaClientOptions {
     client
 }
 
-/// The topic of the change feed.
+/// The topic of the change feed, and what its messages are.
 #[must_use]
-pub fn feed_options(config: &Config) -> FeedOptions {
-    let (feed, kafka) = (&config.feed, &config.ingest.kafka);
-    let mut client = client_options(kafka);
-    if !feed.brokers.is_empty() {
-        client.brokers.clone_from(&feed.brokers);
+pub fn feed_options(config: &Config) -> (OutletOptions, FeedFormat) {
+    let feed = &config.feed;
+    let format = match feed.format {
+        config::FeedFormat::Json => FeedFormat::Json,
+        config::FeedFormat::Binary => FeedFormat::Binary,
+        config::FeedFormat::Qdrant => FeedFormat::Qdrant(feed.collection.clone()),
+    };
+    let outlet = outlet_options(config, (&feed.brokers, &feed.topic), feed.create_partitions);
+    (OutletOptions { compacted: true, ..outlet }, format)
+}
+
+/// The topic of anomalies.
+#[must_use]
+pub fn anomaly_options(config: &Config) -> OutletOptions {
+    let anomalies = &config.anomalies;
+    outlet_options(config, (&anomalies.brokers, &anomalies.topic), anomalies.create_partitions)
+}
+
+fn outlet_options(config: &Config, (brokers, topic): (&str, &str), create_partitions: u64) -> OutletOptions {
+    let mut client = client_options(&config.ingest.kafka);
+    if !brokers.is_empty() {
+        brokers.clone_into(&mut client.brokers);
     }
-    FeedOptions {
+    OutletOptions {
         client,
-        topic: feed.topic.clone(),
-        create_partitions: i32::try_from(feed.create_partitions).ok().filter(|count| *count > 0),
-        format: match feed.format {
-            config::FeedFormat::Json => FeedFormat::Json,
-            config::FeedFormat::Binary => FeedFormat::Binary,
-            config::FeedFormat::Qdrant => FeedFormat::Qdrant(feed.collection.clone()),
-        },
+        topic: topic.to_owned(),
+        create_partitions: i32::try_from(create_partitions).ok().filter(|count| *count > 0),
+        compacted: false,
         timeout: Duration::from_secs(10),
     }
 }

@@ -12,6 +12,7 @@ pub(super) struct Threads {
     pub monitor: JoinHandle<()>,
     pub live_index: Option<JoinHandle<()>>,
     pub feed: Option<JoinHandle<()>>,
+    pub anomalies: Option<JoinHandle<()>>,
 }
 
 /// One flag per stage, because the stages end one after another.
@@ -23,19 +24,21 @@ pub(super) struct Stop {
     pub learner: Arc<AtomicBool>,
     pub live_index: Arc<AtomicBool>,
     pub feed: Arc<AtomicBool>,
+    pub anomalies: Arc<AtomicBool>,
     pub monitor: Arc<AtomicBool>,
 }
 
 impl Threads {
     /// Ends one after another, in the direction of events.
     pub(super) fn end(self, stop: &Stop) {
-        let Threads { snapshots, appender, learner, monitor, live_index, feed } = self;
+        let Threads { snapshots, appender, learner, monitor, live_index, feed, anomalies } = self;
         let stages = [
             (&stop.snapshots, Some(snapshots)),
             (&stop.appender, Some(appender)),
             (&stop.learner, Some(learner)),
             (&stop.live_index, live_index),
             (&stop.feed, feed),
+            (&stop.anomalies, anomalies),
             (&stop.monitor, Some(monitor)),
         ];
         for (flag, thread) in stages {

@@ -27,6 +27,8 @@ pub struct LearnBatch {
     pub times: Vec<EventTime>,
     /// Log positions.
     pub edges: Vec<EdgeId>,
+    /// Types, by number.
+    pub kinds: Vec<u16>,
     /// Rows of nodes that the run sets.
     pub node_rows: NodeRows,
     /// Nodes deleted by the last records of the run, after all of its edges.
@@ -85,6 +87,7 @@ impl LearnBatch {
         self.dst.clear();
         self.times.clear();
         self.edges.clear();
+        self.kinds.clear();
         self.deleted.clear();
         self.blocks.clear();
         self.node_rows.begin(known);
@@ -106,6 +109,7 @@ impl LearnBatch {
                     self.dst.push(records.dst[i]);
                     self.times.push(records.time[i]);
                     self.edges.push(records.id(i));
+                    self.kinds.push(records.edge_type.get(i).copied().unwrap_or_default());
                     self.node_rows.edge(records.src[i], records.dst[i]);
                 }
                 Op::DeleteNode => self.deleted.push(records.src[i]),

@@ -110,11 +110,12 @@ impl Learner {
             metrics.train.steps.with_label_values(&["score"]).inc();
         }
         let trained = if mode == StepMode::Train { report.positive.len() as u64 } else { 0 };
-        let skipped = if mode == StepMode::Train { events - trained } else { 0 };
+        // Where weights are not trained at all, nothing is skipped.
+        let skipped = if self.options.train { events - trained } else { 0 };
+        metrics.train.skipped_events.inc_by(skipped);
         if mode == StepMode::Train {
             metrics.train.steps.with_label_values(&["train"]).inc();
             metrics.train.events.inc_by(trained);
-            metrics.train.skipped_events.inc_by(skipped);
             metrics.train.loss.set(f64::from(report.loss));
             metrics.train.learning_rate.set(f64::from(self.trainer.learning_rate()));
         }

@@ -36,6 +36,7 @@ mod stream_state;
 #[cfg(test)]
 mod tests;
 mod threads;
+mod unusual;
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -259,6 +260,7 @@ impl Learner {
             }
         }
         deleted.iter().for_each(|&node| states.touched.forget(node));
+        self.shared.engine.anomalies.forget(deleted);
         deleted.iter().for_each(|node| self.node_rows.clear(u64::from(node.0)));
         self.pool.remove(deleted);
         self.deleted.extend_from_slice(deleted);
@@ -321,6 +323,7 @@ impl Learner {
             };
             self.foresee();
             self.measure(batch, baseline, &taken.report, taken.mode, rank);
+            self.judge(batch, &taken.report.positive);
             let clock = Instant::now();
             if let Err(error) = self.promote(batch, &taken, baseline) {
                 // The verdict concerns weights that are lost.

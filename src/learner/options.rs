@@ -29,6 +29,8 @@ pub struct LearnerOptions {
     pub lag_target: Duration,
     /// The least share of live events that are trained on, 0 to 1.
     pub share_min: f64,
+    /// Whether all live events are scored, also those that are not trained on.
+    pub score_all: bool,
     /// When the learning began, with nothing learned, Unix milliseconds: what was produced earlier is history.
     pub began_unix_ms: i64,
     /// Batches over which quality is averaged.

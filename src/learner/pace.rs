@@ -5,6 +5,9 @@
 //! linearly, to a floor at twice the target, where it also is while more events wait than may. In overload the lag
 //! comes to rest in between, where the share is what the machine can train on, and a burst costs steps in proportion
 //! to what it makes others wait. Every batch is remembered.
+//!
+//! Where all live events are to be scored, a batch is trained on as a whole or scored as a whole, as many of them as make
+//! up the share.
 
 use std::time::Duration;
 
@@ -47,6 +50,9 @@ impl Choice {
         };
         let (key, events) = ([options.seed, batch.first.0], (batch.edges.len(), options.batch_events));
         let mode = if options.train { StepMode::Train } else { StepMode::Score };
+        if options.score_all && !history {
+            return Self::all(if taken.takes_whole(share, events.0) { mode } else { StepMode::Score });
+        }
         match taken.next(key, share, events) {
             Chosen::All => Self::all(mode),
             Chosen::Part(places) => Self { mode, scored: Some(places) },

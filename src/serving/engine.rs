@@ -16,8 +16,9 @@ use parking_lot::Mutex;
 
 use super::index::Generation;
 use super::{
-    EmbeddingResponse, Freshness, IndexOptions, LiveIndex, NodeEmbedding, NodeNeighbor, NodeResponse,
-    NodeStates, PairScore, Progress, QueryError, ScoreResponse, Source, Stores, UnknownKeys,
+    Anomalies, AnomalyOptions, EmbeddingResponse, Freshness, IndexOptions, LiveIndex, NodeEmbedding,
+    NodeNeighbor, NodeResponse, NodeStates, PairScore, Progress, QueryError, ScoreResponse, Source, Stores,
+    UnknownKeys,
 };
 use crate::device::Device;
 use crate::event::{EdgeId, EventTime, NodeId, NodeKey};
@@ -42,6 +43,8 @@ pub struct QueryEngine {
     pub progress: Arc<Progress>,
     /// The live index, if there is one.
     pub index: Option<Arc<LiveIndex>>,
+    /// How unusual events are.
+    pub anomalies: Arc<Anomalies>,
     model: ArcSwapOption<Published>,
     buffers: Mutex<Vec<Scratch>>,
     /// Edges from this position on are not seen.
@@ -79,7 +82,14 @@ impl QueryEngine {
     pub fn new(stores: Stores, states: Arc<NodeStates>, progress: Arc<Progress>) -> Self {
         let model = ArcSwapOption::empty();
         let (buffers, below) = (Mutex::default(), EdgeId(u64::MAX));
-        Self { stores, states, progress, index: None, model, buffers, below }
+        let (index, anomalies) = (None, Arc::default());
+        Self { stores, states, progress, index, anomalies, model, buffers, below }
+    }
+
+    /// The same, which keeps unusual events.
+    #[must_use]
+    pub fn with_anomalies(self, options: AnomalyOptions) -> Self {
+        Self { anomalies: Arc::new(Anomalies::new(options)), ..self }
     }
 
     /// The same, which embeds nodes by edges below a position only.
@@ -243,7 +253,9 @@ impl QueryEngine {
             Some((src, dst)) => match probabilities.next().filter(|probability| probability.is_finite()) {
                 Some(probability) => {
                     let cold = [src, dst].iter().any(|&end| is_cold(end, &unique, &cold_ones));
-                    PairScore::Found { probability, cold }
+                    let percentile = self.anomalies.percentile(probability);
+                    let percentile = percentile.filter(|_| source != Source::Baseline);
+                    PairScore::Found { probability, percentile, cold }
                 }
                 None => PairScore::NotFinite,
             },

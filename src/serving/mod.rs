@@ -5,11 +5,14 @@
 //!
 //! [`LiveIndex`] finds the best of all nodes: the likeliest destinations, the most similar ones.
 //!
+//! [`Anomalies`] are the events that the model thought unlikely before it had learned them.
+//!
 //! `export` reads everything as of one moment, slice by slice; [`ChangeFeed`] what has changed.
 //!
 //! The learner publishes here and queries read here: neither waits for the other. Knows nothing of
 //! requests, wire formats, or how weights come about.
 
+mod anomalies;
 mod baseline;
 mod change_feed;
 mod engine;
@@ -27,6 +30,7 @@ mod stores;
 mod touched;
 mod walks;
 
+pub use anomalies::{Anomalies, Anomaly, AnomalyOptions, Judged, surprise};
 pub use change_feed::{ChangeFeed, ChangedRow, ChangedRows};
 pub use engine::{Moment, QueryEngine};
 pub use export::{EdgeExport, EdgeSlice, EmbeddingExport, EmbeddingSlice};

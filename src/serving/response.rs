@@ -98,6 +98,9 @@ pub enum PairScore {
         /// Probability of an event from the first to the second, in `0.0..=1.0`; from 0.5 on, the model takes the
         /// pair for an event rather than for a random pair. Of the baseline it is a score, and no probability.
         probability: f32,
+        /// How unusual an event of this score would be, among the latest events; `None` while there are too few, and of
+        /// the baseline.
+        percentile: Option<f32>,
         /// Whether the model has learned nothing about at least one of the two nodes.
         cold: bool,
     },

@@ -52,6 +52,23 @@ impl Share {
     }
 }
 
+impl Share {
+    /// Whether a step learns from all of the next batch's `events`, and not from none: about this `share` of all events
+    /// in the long run, from 0 to 1.
+    #[allow(clippy::cast_precision_loss)] // events of a batch
+    pub fn takes_whole(&mut self, share: f64, events: usize) -> bool {
+        let events = events as f64;
+        // No more is owed than a batch, however small those were that were left out.
+        self.credit = (self.credit + share.clamp(0.0, 1.0) * events).min(2.0 * events);
+        // Sums of fractions are a little off.
+        let takes = share >= 1.0 || self.credit + 1e-6 >= events;
+        if takes {
+            self.credit = (self.credit - events).max(0.0);
+        }
+        takes
+    }
+}
+
 /// So many of `all` places, each equally likely, ascending.
 fn places([seed, batch]: [u64; 2], all: usize, count: usize) -> Vec<u32> {
     let mut left = count;
@@ -68,6 +85,15 @@ fn places([seed, batch]: [u64; 2], all: usize, count: usize) -> Vec<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn whole_batches_make_up_a_share() {
+        for share in [0.0, 0.02, 0.3, 0.75, 1.0] {
+            let mut taken = Share::default();
+            let count = (0..1000).filter(|_| taken.takes_whole(share, 200)).count();
+            assert!((count as f64 - 1000.0 * share).abs() <= 1.0, "{count} of 1000 for {share}");
+        }
+    }
 
     fn counts(shared: f64, events: usize) -> Vec<usize> {
         let mut share = Share::default();

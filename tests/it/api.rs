@@ -628,7 +628,7 @@ fn the_openapi_document_is_the_checked_in_one_and_lists_every_route() {
     let document: Value = serde_json::from_str(&document).unwrap();
     assert_eq!(live.get("/openapi.json").json(), document, "served as checked in");
     let paths = document["paths"].as_object().unwrap();
-    assert_eq!(paths.len(), 26);
+    assert_eq!(paths.len(), 27);
     for (path, methods) in paths {
         for method in methods.as_object().unwrap().keys() {
             let response = live.request(

@@ -37,6 +37,7 @@ fn every_route_asks_for_its_role() {
         ("GET", "/v1/nodes/alice", "", "read"),
         ("GET", "/v1/nodes/alice/neighbors", "", "read"),
         ("GET", "/v1/map", "", "read"),
+        ("GET", "/v1/anomalies", "", "read"),
         ("GET", "/v1/export/embeddings", "", "read"),
         ("GET", "/v1/export/edges", "", "read"),
         ("GET", "/v1/status", "", "read"),

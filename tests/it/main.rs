@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod alerts;
+mod anomalies;
 mod api;
 mod arrow;
 mod backup;

@@ -214,7 +214,9 @@ fn the_baseline_knows_the_pairs_that_met_and_prefers_those_that_met_later() {
     assert_eq!(unknown[0], PairScore::Unknown { src: false, dst: true });
     let prior = engine.link_scores(&pairs, None, UnknownKeys::Prior).unwrap().scores;
     assert!(
-        prior.iter().all(|score| *score == PairScore::Found { probability: 0.0, cold: true }),
+        prior
+            .iter()
+            .all(|score| *score == PairScore::Found { probability: 0.0, percentile: None, cold: true }),
         "{prior:?}"
     );
     let embeddings = engine.embeddings(&[known], None, UnknownKeys::Error).unwrap();

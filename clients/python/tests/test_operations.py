@@ -31,6 +31,7 @@ METHODS = {
     "get_metrics": "metrics",
     "get_node": "node",
     "get_status": "status",
+    "list_anomalies": "anomalies",
     "list_neighbors": "neighbors",
     "push_events": "push",
     "score_links": "score",

@@ -81,6 +81,7 @@ impl Columns for ScoresResponse {
         Column::text("src", KEY),
         Column::text("dst", KEY),
         Column::of("score", Kind::Number, "The score; null where there is an error").or_null(),
+        Column::of("percentile", Kind::Number, "As in JSON; null where there is an error, too").or_null(),
         Column::of("cold", Kind::Flag, "As in JSON; null where there is an error").or_null(),
         Column::text("error", ERROR).or_null(),
         Column::of("src_unknown", Kind::Flag, "Whether the error is that the graph does not know `src`"),
@@ -91,14 +92,16 @@ impl Columns for ScoresResponse {
     fn columns(self, _: usize) -> Result<(Vec<ArrayRef>, AboutItems), ArrowError> {
         let about = AboutItems { at: self.at, source: self.source, freshness: self.freshness };
         let (mut ends, mut unknown) = ([Vec::new(), Vec::new()], [Vec::new(), Vec::new()]);
-        let (mut scores, mut cold, mut errors) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut scores, mut percentiles) = (Vec::new(), Vec::new());
+        let (mut cold, mut errors) = (Vec::new(), Vec::new());
         for one in self.scores {
-            let (src, dst, score, is_cold, error, missing) = match one {
+            let (src, dst, found, error, missing) = match one {
                 PairScore::Found(found) => {
-                    (found.src, found.dst, Some(found.score), Some(found.cold), None, Vec::new())
+                    let values = (found.score, found.percentile, found.cold);
+                    (found.src, found.dst, Some(values), None, Vec::new())
                 }
                 PairScore::Missing(missing) => {
-                    (missing.src, missing.dst, None, None, Some(missing.error), missing.unknown)
+                    (missing.src, missing.dst, None, Some(missing.error), missing.unknown)
                 }
             };
             let [no_src, no_dst] = [&src, &dst].map(|end| missing.iter().any(|key| key.node == end.node));
@@ -106,13 +109,14 @@ impl Columns for ScoresResponse {
             unknown[1].push(Some(no_dst));
             ends[0].push(src);
             ends[1].push(dst);
-            scores.push(score);
-            cold.push(is_cold);
+            scores.push(found.map(|(score, ..)| score));
+            percentiles.push(found.and_then(|(_, percentile, _)| percentile));
+            cold.push(found.map(|(.., is_cold)| is_cold));
             errors.push(error);
         }
         let ([src, dst], [no_src, no_dst]) = (ends.map(keys), unknown.map(flags));
-        let scores = Arc::new(Float32Array::from(scores));
-        Ok((vec![src, dst, scores, flags(cold), words(errors), no_src, no_dst], about))
+        let [scores, percentiles] = [scores, percentiles].map(Float32Array::from).map(Arc::new);
+        Ok((vec![src, dst, scores, percentiles, flags(cold), words(errors), no_src, no_dst], about))
     }
 }
 

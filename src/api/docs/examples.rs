@@ -18,6 +18,7 @@ const FILES: &[(&str, &str)] = files![
     "find_top_links",
     "find_similar_nodes",
     "compute_map",
+    "list_anomalies",
     "get_node",
     "list_neighbors",
     "get_status",

@@ -6,7 +6,8 @@ use std::time::Instant;
 use serde_json::{Value, json};
 
 /// Routes of queries.
-const QUERY_ROUTES: [&str; 7] = [
+const QUERY_ROUTES: [&str; 8] = [
+    "/v1/anomalies",
     "/v1/embeddings",
     "/v1/links/score",
     "/v1/links/top",

@@ -51,6 +51,16 @@ pub(super) fn prepare(config: &Config, store: &Store) -> Result<Option<Arc<Delet
     Ok(Some(Arc::new(Deletions::new(keys, catalog))))
 }
 
+/// Has the next start deliver all rows; whether any had been delivered.
+///
+/// # Errors
+/// When a daemon runs on the data directory, or it cannot be opened.
+pub fn resend(config: &Config) -> Result<bool> {
+    // Opened as a whole, so that no daemon runs on it meanwhile.
+    let store = Store::open(config)?;
+    Ok(store.checkpoints.catalog().lock().forget_feeds()?)
+}
+
 /// Starts the thread, once the learner has taken up its checkpoint and before it goes on.
 pub(super) fn start(
     config: &Config,
@@ -67,9 +77,10 @@ pub(super) fn start(
         rows_per_second: settings.rows_per_second_max,
         all_of_a_version: settings.on_new_version == OnNewVersion::All,
     };
+    let (outlet, format) = feed_options(config);
     let worker = Worker {
         feed: ChangeFeed::new(parts.engine.clone()),
-        topic: FeedTopic::new(feed_options(config)),
+        topic: FeedTopic::new(outlet, format),
         name: settings.topic.clone(),
         limits,
         log: store.log.readers(),

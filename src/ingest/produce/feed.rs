@@ -11,36 +11,14 @@
 //! An id of Qdrant is an unsigned integer or a UUID. Keys that are no unsigned integers have the UUID of version 5 that
 //! follows from the key as text, in the namespace of URLs (RFC 9562), so that clients can compute it.
 
-use std::time::Duration;
-
-use rdkafka::message::{Header, OwnedHeaders};
 use ring::digest::{Context, SHA1_FOR_LEGACY_USE_ONLY};
 use serde::Serialize;
 use uuid::Uuid;
 
-use super::TopicTarget;
-use super::batch::{BatchOptions, BatchProducer, Record};
+use super::outlet::{Message, OutletOptions, TopicOutlet};
 use crate::event::NodeKey;
-use crate::ingest::kafka::{KafkaClientOptions, KafkaFault, KafkaSourceOptions, is_compacted, preflight};
+use crate::ingest::kafka::KafkaFault;
 use crate::serving::{ChangedRow, ChangedRows};
-
-/// How long the check of a topic may take.
-const CHECK_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// Which topic, and what its messages are.
-#[derive(Clone, Debug)]
-pub struct FeedOptions {
-    /// How to reach the brokers.
-    pub client: KafkaClientOptions,
-    /// The topic.
-    pub topic: String,
-    /// Creates the topic, compacted, with so many partitions if it does not exist.
-    pub create_partitions: Option<i32>,
-    /// What messages are.
-    pub format: FeedFormat,
-    /// A delivery that takes longer has failed.
-    pub timeout: Duration,
-}
 
 /// What messages are.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,22 +33,14 @@ pub enum FeedFormat {
 
 /// A topic that changes are delivered to.
 pub struct FeedTopic {
-    options: FeedOptions,
-    producer: Option<BatchProducer>,
-}
-
-/// A message.
-#[derive(Debug, Default, PartialEq)]
-struct Message {
-    key: String,
-    value: Option<Vec<u8>>,
-    headers: Vec<(&'static str, String)>,
+    outlet: TopicOutlet,
+    format: FeedFormat,
 }
 
 /// A node's key: a number where every reader reads it exactly, else a text.
 #[derive(Serialize)]
 #[serde(untagged)]
-enum Node<'a> {
+pub(super) enum Node<'a> {
     Number(i64),
     Text(&'a str),
 }
@@ -120,8 +90,8 @@ struct Payload<'a> {
 impl FeedTopic {
     /// A topic that was not looked at yet.
     #[must_use]
-    pub fn new(options: FeedOptions) -> Self {
-        Self { options, producer: None }
+    pub fn new(options: OutletOptions, format: FeedFormat) -> Self {
+        Self { outlet: TopicOutlet::new(options), format }
     }
 
     /// Checks the topic, or creates it where the options say so; returns how many partitions it has.
@@ -129,21 +99,7 @@ impl FeedTopic {
     /// # Errors
     /// The fault that keeps it from being used.
     pub fn check(&self) -> Result<usize, KafkaFault> {
-        let FeedOptions { client, topic, create_partitions, .. } = self.options.clone();
-        let reader = self.reader();
-        let target = TopicTarget { client, topic: topic.clone(), create_partitions };
-        target.prepare_with(&[("cleanup.policy", "compact")])?;
-        let partitions = preflight(&reader, CHECK_TIMEOUT)?.partitions.len();
-        match is_compacted(&reader, CHECK_TIMEOUT) {
-            Ok(true) => {}
-            Ok(false) => tracing::warn!(
-                topic,
-                "the topic of the change feed is not compacted: a reader who begins late misses what its retention has \
-                 removed; set its cleanup.policy to compact"
-            ),
-            Err(fault) => tracing::debug!(topic, %fault, "whether the topic is compacted is not known"),
-        }
-        Ok(partitions)
+        self.outlet.check()
     }
 
     /// Delivers rows: returns when the brokers have acknowledged all of them.
@@ -152,8 +108,8 @@ impl FeedTopic {
     /// In words; they are to be delivered again.
     pub fn deliver_rows(&mut self, rows: &ChangedRows) -> Result<(), String> {
         let messages: Result<Vec<Message>, String> =
-            rows.rows.iter().map(|row| self.options.format.message(row, rows)).collect();
-        self.deliver(&messages?)
+            rows.rows.iter().map(|row| self.format.message(row, rows)).collect();
+        self.outlet.deliver(&messages?)
     }
 
     /// Delivers that nodes were deleted.
@@ -162,59 +118,21 @@ impl FeedTopic {
     /// In words; they are to be delivered again.
     pub fn deliver_deletions<'k>(&mut self, keys: impl Iterator<Item = &'k str>) -> Result<(), String> {
         let messages = keys.map(|key| Message { key: key.to_owned(), ..Message::default() });
-        self.deliver(&messages.collect::<Vec<_>>())
-    }
-
-    fn deliver(&mut self, messages: &[Message]) -> Result<(), String> {
-        let producer = match &mut self.producer {
-            Some(producer) => producer,
-            None => {
-                let checked = self.check();
-                checked.map_err(|fault| fault.to_string())?;
-                let FeedOptions { client, topic, timeout, .. } = self.options.clone();
-                let opened = BatchProducer::open(BatchOptions { client, topic, timeout });
-                self.producer.insert(opened.map_err(|error| error.to_string())?)
-            }
-        };
-        match producer.deliver(messages, complete) {
-            Ok(too_large) if too_large.is_empty() => Ok(()),
-            Ok(too_large) => Err(format!(
-                "{} messages are larger than topic {} takes: raise its max.message.bytes and the property \
-                 message.max.bytes",
-                too_large.len(),
-                self.options.topic
-            )),
-            Err(detail) => {
-                // What the topic has become is looked at first.
-                self.producer = None;
-                Err(detail)
-            }
-        }
-    }
-
-    fn reader(&self) -> KafkaSourceOptions {
-        let mut options = KafkaSourceOptions::new("", &self.options.topic, "evergraph-feed");
-        options.client = self.options.client.clone();
-        options
+        self.outlet.deliver(&messages.collect::<Vec<_>>())
     }
 }
 
-fn complete<'a>(message: &'a Message, record: Record<'a>) -> Record<'a> {
-    let mut headers = OwnedHeaders::new_with_capacity(message.headers.len());
-    for (key, value) in &message.headers {
-        headers = headers.insert(Header { key, value: Some(value) });
-    }
-    let record = record.key(message.key.as_bytes()).headers(headers);
-    match &message.value {
-        Some(value) => record.payload(value),
-        None => record,
+impl<'a> Node<'a> {
+    /// The node `key`, which is `text` as text.
+    pub(super) fn of(key: &NodeKey, text: &'a str) -> Self {
+        key.exact_number().map_or(Self::Text(text), Self::Number)
     }
 }
 
 impl FeedFormat {
     fn message(&self, row: &ChangedRow, rows: &ChangedRows) -> Result<Message, String> {
         let key = row.node.to_string();
-        let node = || row.node.exact_number().map_or(Node::Text(&key), Node::Number);
+        let node = || Node::of(&row.node, &key);
         let about = About {
             at: rows.at.0,
             last_event: row.last_event.map(|time| time.0),

@@ -5,11 +5,14 @@
 //! number and a hash of the row, so that another file of the same name is not taken for a repetition. Either
 //! may be run again from a row.
 //!
-//! `feed` sends rows that have changed to a topic; `batch` delivers messages until all are acknowledged.
+//! `feed` sends rows that have changed to a topic, `anomalies` how unusual events were, each by an `outlet`; `batch`
+//! delivers messages until all are acknowledged.
 
+mod anomalies;
 mod batch;
 mod feed;
 mod http;
+mod outlet;
 mod topic;
 
 use std::path::PathBuf;
@@ -19,10 +22,12 @@ use serde::Serialize;
 use thiserror::Error;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
+pub use anomalies::AnomalyTopic;
 pub(in crate::ingest) use batch::{BatchOptions, BatchProducer, Record};
-pub use feed::{FeedFormat, FeedOptions, FeedTopic};
+pub use feed::{FeedFormat, FeedTopic};
 pub use http::HttpTarget;
 pub(crate) use http::is_about_trust;
+pub use outlet::OutletOptions;
 pub use topic::TopicTarget;
 
 use super::csv::{CsvError, CsvReader};

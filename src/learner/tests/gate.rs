@@ -178,7 +178,7 @@ fn until_the_first_promotion_the_settings_decide_what_is_served() {
     assert_eq!((embedding.source, score.source), (Source::Candidate, Source::Baseline));
     assert_eq!((embedding.freshness.model_version, score.freshness.model_version), (3, 0));
     let of = |i: usize| match score.scores[i] {
-        PairScore::Found { probability, cold } => (probability, cold),
+        PairScore::Found { probability, cold, .. } => (probability, cold),
         _ => panic!("{score:?}"),
     };
     assert!(of(0).0 > 0.5 && of(1) == (0.0, false), "{score:?}");

@@ -51,6 +51,7 @@ from .evaluation import Evaluation, evaluate
 from .ranking import mrr, ranks
 from .results import (
     NO_TIME,
+    Anomalies,
     Embeddings,
     Freshness,
     IndexFacts,
@@ -70,6 +71,7 @@ from .state import Check, Health, Info, Limits, Status
 __all__ = [
     "NO_TIME",
     "AllRejectedError",
+    "Anomalies",
     "ApiError",
     "AsyncClient",
     "AuthenticationError",

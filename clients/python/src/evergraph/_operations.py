@@ -15,6 +15,7 @@ from ._vectors import decode_vectors
 from .errors import MalformedResponseError
 from .results import (
     NO_TIME,
+    Anomalies,
     Embeddings,
     Freshness,
     IndexFacts,
@@ -138,6 +139,7 @@ def _scores_of(src: Sequence[Key], dst: Sequence[Key], document: Mapping[str, An
         src=tuple(src),
         dst=tuple(dst),
         array=np.fromiter((entry.get("score", np.nan) for entry in entries), np.float32, count),
+        percentile=np.fromiter((_or_nan(entry.get("percentile")) for entry in entries), np.float32, count),
         found=np.fromiter(("score" in entry for entry in entries), np.bool_, count),
         cold=np.fromiter((entry.get("cold", False) for entry in entries), np.bool_, count),
         errors={place: str(entry["error"]) for place, entry in missing.items()},
@@ -146,6 +148,10 @@ def _scores_of(src: Sequence[Key], dst: Sequence[Key], document: Mapping[str, An
         source=str(document["source"]),
         freshness=freshness_of(document["freshness"]),
     )
+
+
+def _or_nan(value: float | None) -> float:
+    return float("nan") if value is None else value
 
 
 def candidates(role: str | None, key_prefix: str | None, keys: Iterable[Any] | None) -> dict[str, Any] | None:
@@ -249,6 +255,26 @@ def table(operation: str) -> Operation[Any]:
         return pa.ipc.open_stream(reply.body).read_all()
     except pa.ArrowInvalid as error:
         raise MalformedResponseError(f"{operation}: the response is no Arrow stream: {error}") from error
+
+
+def anomalies(limit: int | None, percentile: float | None) -> Operation[Anomalies]:
+    """The latest unusual events."""
+    query = {"limit": limit, "percentile": percentile}
+    return call(request("list_anomalies", query=query), _anomalies_of)
+
+
+def _anomalies_of(document: Mapping[str, Any]) -> Anomalies:
+    entries = document["anomalies"]
+    return Anomalies(
+        src=tuple(entry["src"] for entry in entries),
+        dst=tuple(entry["dst"] for entry in entries),
+        time=_numbers(entries, "time"),
+        position=_numbers(entries, "position"),
+        array=np.fromiter((entry["score"] for entry in entries), np.float32, len(entries)),
+        percentile=np.fromiter((entry["percentile"] for entry in entries), np.float32, len(entries)),
+        percentile_min=float(document["percentile_min"]),
+        freshness=freshness_of(document["freshness"]),
+    )
 
 
 def node_map(limit: int | None) -> Operation[NodeMap]:

@@ -38,6 +38,7 @@ ROUTES: Mapping[str, tuple[str, str]] = {
     "get_metrics": ("GET", "/metrics"),
     "get_node": ("GET", "/v1/nodes/{key}"),
     "get_status": ("GET", "/v1/status"),
+    "list_anomalies": ("GET", "/v1/anomalies"),
     "list_neighbors": ("GET", "/v1/nodes/{key}/neighbors"),
     "promote_model": ("POST", "/v1/admin/model/promote"),
     "push_events": ("POST", "/v1/events"),

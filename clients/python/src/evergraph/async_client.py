@@ -21,7 +21,7 @@ from ._push import Known, Wait
 from ._push import push as push_events
 from ._requests import Operation, request
 from ._transport import failure_of, options, reply_of
-from .results import Embeddings, Key, NeighborPage, Node, NodeMap, PushResult, Rankings, Scores
+from .results import Anomalies, Embeddings, Key, NeighborPage, Node, NodeMap, PushResult, Rankings, Scores
 from .state import Health, Info, Status
 
 T = TypeVar("T")
@@ -201,6 +201,16 @@ class AsyncClient:
         """
         within = operations.candidates(role, key_prefix, candidates)
         return await self._run(operations.similar(nodes, vectors, limit, metric, within, min_position, wait_ms))
+
+    async def anomalies(self, *, limit: int | None = None, percentile: float | None = None) -> Anomalies:
+        """The latest events that the model thought unlikely before it had learned them, the newest first.
+
+        Args:
+            limit: At most so many; 100 by default.
+            percentile: Only events of this percentile or a higher one, 0 to 1; the daemon keeps none below
+                `anomalies.percentile_min`.
+        """
+        return await self._run(operations.anomalies(limit, percentile))
 
     async def map(self, *, limit: int | None = None) -> NodeMap:
         """Embeddings of many nodes as of now, projected on their two principal axes.

@@ -113,6 +113,8 @@ class Scores:
         dst: The destinations.
         array: float32 of shape (n,), 0 to 1; NaN where a pair has no score. Of the baseline they order pairs and are no
             probabilities.
+        percentile: float32 of shape (n,): how unusual an event of this score would be, the share of the latest events
+            that the model thought likelier; NaN where it is not known.
         found: bool of shape (n,): whether a pair has a score.
         cold: bool of shape (n,): whether the model has learned nothing yet about one of the two.
         errors: Why a pair has no score, by its place.
@@ -125,6 +127,7 @@ class Scores:
     src: tuple[Key, ...]
     dst: tuple[Key, ...]
     array: NDArray[np.float32]
+    percentile: NDArray[np.float32]
     found: NDArray[np.bool_]
     cold: NDArray[np.bool_]
     errors: Mapping[int, str]
@@ -137,14 +140,15 @@ class Scores:
         return len(self.src)
 
     def to_pandas(self) -> Any:
-        """A data frame with the columns `src`, `dst`, `score` and `cold`.
+        """A data frame with the columns `src`, `dst`, `score`, `percentile` and `cold`.
 
         Raises:
             ImportError: pandas is not installed.
         """
         import pandas
 
-        return pandas.DataFrame({"src": self.src, "dst": self.dst, "score": self.array, "cold": self.cold})
+        columns = {"score": self.array, "percentile": self.percentile, "cold": self.cold}
+        return pandas.DataFrame({"src": self.src, "dst": self.dst, **columns})
 
     def _repr_html_(self) -> str:
         rows = [
@@ -321,6 +325,41 @@ class NodeMap:
         rows = list(zip(self.nodes, *self.places.T.tolist(), self.degree.tolist(), strict=True))
         title = f"Map of {len(self.nodes)} of {self.nodes_total} nodes"
         return page(title, table(("node", "x", "y", "edges"), rows), freshness_line(self.freshness))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Anomalies:
+    """The latest events that the model thought unlikely before it had learned them, the newest first.
+
+    Attributes:
+        src: Their sources.
+        dst: Their destinations.
+        time: int64 of shape (n,): event times.
+        position: int64 of shape (n,): log positions.
+        array: float32 of shape (n,): scores of the pairs before the events were learned.
+        percentile: float32 of shape (n,): share of earlier events of the type that the model thought likelier.
+        percentile_min: Events of a lower percentile are not kept.
+        freshness: How fresh they are.
+    """
+
+    src: tuple[Key, ...]
+    dst: tuple[Key, ...]
+    time: NDArray[np.int64]
+    position: NDArray[np.int64]
+    array: NDArray[np.float32]
+    percentile: NDArray[np.float32]
+    percentile_min: float
+    freshness: Freshness
+
+    def __len__(self) -> int:
+        return len(self.src)
+
+    def _repr_html_(self) -> str:
+        columns = (self.time.tolist(), self.position.tolist(), self.array.tolist(), self.percentile.tolist())
+        rows = list(zip(self.src, self.dst, *columns, strict=True))
+        title = f"{len(self)} unusual events"
+        heads = ("src", "dst", "time", "position", "score", "percentile")
+        return page(title, table(heads, rows), freshness_line(self.freshness))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
