@@ -353,6 +353,7 @@ impl Rig {
             lag_events_max: 1_000_000,
             lag_target: Duration::ZERO,
             share_min: 0.0,
+            score_all: false,
             began_unix_ms: 2,
             quality_window_batches: 10,
             met_share: 0.0,
