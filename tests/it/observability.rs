@@ -270,8 +270,6 @@ const ZERO: &[(&str, &str)] = &[
     ("evergraph_spill_degraded", "the disk works"),
     ("evergraph_train_evicted_pairs_total", "there are few pairs"),
     ("evergraph_train_skipped_events_total", "the learner keeps up"),
-    ("evergraph_anomaly_judged_events_total", "there are fewer events than percentiles need"),
-    ("evergraph_anomaly_unusual_events_total", "there are fewer events than percentiles need"),
     ("evergraph_anomaly_unscored_events_total", "the learner keeps up"),
     ("evergraph_anomaly_left_out_events_total", "it has no topic of anomalies"),
     ("evergraph_anomaly_delivered_events_total", "it has no topic of anomalies"),
