@@ -94,8 +94,8 @@ impl Config {
         let all = kafka.all_topics();
         for (place, TopicSection { section, settings }) in all.iter().enumerate() {
             let Topic { topic, mapping, format, tombstones, .. } = settings;
-            if *format == Format::Avro && kafka.registry.url.is_empty() {
-                let detail = "avro needs the schemas: set ingest.kafka.registry.url".to_owned();
+            if matches!(format, Format::Avro | Format::Protobuf) && kafka.registry.url.is_empty() {
+                let detail = "avro and protobuf need the schemas: set ingest.kafka.registry.url".to_owned();
                 fault(format!("{section}.format"), detail);
             }
             let mut before = all.iter().take(place);
@@ -231,9 +231,9 @@ mod tests {
             ),
             (
                 "[ingest.kafka.topics.orders]\ntopic = \"o\"\nformat = \"avro\"\n",
-                "ingest.kafka.topics.orders.format: avro needs the schemas",
+                "ingest.kafka.topics.orders.format: avro and protobuf need the schemas",
             ),
-            ("format = \"avro\"\n", "ingest.kafka.format: avro needs the schemas"),
+            ("format = \"avro\"\n", "ingest.kafka.format: avro and protobuf need the schemas"),
             (
                 "[ingest.kafka.registry]\nurl = \"registry:8081\"\n",
                 "ingest.kafka.registry.url: must be as in",

@@ -119,7 +119,7 @@ pub fn kafka_sources(config: &Config) -> Result<Vec<(TopicSection, KafkaSourceOp
         options.wire = match topic.settings.format {
             Format::Json => None,
             Format::JsonSchema => Some(Wire::JsonSchema),
-            Format::Avro => registry.clone().map(Wire::Avro),
+            Format::Avro | Format::Protobuf => registry.clone().map(Wire::BySchema),
         };
         (topic, options)
     };

@@ -33,7 +33,11 @@ struct Written {
 }
 
 fn golden() -> Value {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/avro.json");
+    golden_of("avro")
+}
+
+fn golden_of(kind: &str) -> Value {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/golden/{kind}.json"));
     serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
 }
 
@@ -58,7 +62,10 @@ struct Stub {
 
 impl Stub {
     fn start() -> Self {
-        let golden = golden();
+        Self::of(&golden())
+    }
+
+    fn of(golden: &Value) -> Self {
         let mut documents = BTreeMap::new();
         for (id, schema) in golden["schemas"].as_object().unwrap() {
             documents.insert(format!("/schemas/ids/{id}"), schema.clone());
@@ -153,7 +160,7 @@ fn respond(
 #[test]
 fn what_the_official_serializers_wrote_is_the_values_they_were_given() {
     let stub = Stub::start();
-    let reader = MessageReader::default().with_wire(Some(Wire::Avro(stub.client())));
+    let reader = MessageReader::default().with_wire(Some(Wire::BySchema(stub.client())));
     let plain = MessageReader::default().with_wire(Some(Wire::JsonSchema));
     let messages = written();
     assert_eq!(messages.len(), 72);
@@ -180,7 +187,7 @@ fn what_the_official_serializers_wrote_is_the_values_they_were_given() {
     };
     let mapping = Some(Arc::new(Mapping::compile(&options).unwrap()));
     let decode = DecodeOptions { edge_features: Some(1), ..DecodeOptions::default() };
-    let reader = MessageReader::new(decode, mapping).with_wire(Some(Wire::Avro(stub.client())));
+    let reader = MessageReader::new(decode, mapping).with_wire(Some(Wire::BySchema(stub.client())));
     for (id, Written { key, value, .. }) in
         messages.iter().filter(|message| message.topic == "orders").enumerate()
     {
@@ -195,6 +202,65 @@ fn what_the_official_serializers_wrote_is_the_values_they_were_given() {
         assert_eq!(edge.time, EventTime(1000 + id as i64));
         assert!((edge.features[0] - id as f32 * 9.95).abs() < 1e-4, "{:?}", edge.features);
     }
+}
+
+/// Protobuf's JSON writes 64-bit integers as texts, and here they are numbers.
+fn with_numbers(value: &Value) -> Value {
+    match value {
+        Value::Object(fields) => {
+            let number = |(name, inner): (&String, &Value)| {
+                let is_wide = ["who", "at", "id", "device"].contains(&name.as_str());
+                let number = inner.as_str().filter(|_| is_wide).and_then(|text| text.parse::<u64>().ok());
+                (name.clone(), number.map_or_else(|| with_numbers(inner), Value::from))
+            };
+            fields.iter().map(number).collect()
+        }
+        other => other.clone(),
+    }
+}
+
+#[test]
+fn what_the_official_serializer_of_protobuf_wrote_is_the_values_it_was_given() {
+    let golden = golden_of("protobuf");
+    let stub = Stub::of(&golden);
+    let messages: Vec<(Vec<u8>, Value)> = golden["messages"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|message| {
+            let bytes = BASE64_STANDARD.decode(message["value"].as_str().unwrap()).unwrap();
+            (bytes, with_numbers(&message["holds"]))
+        })
+        .collect();
+    assert_eq!(messages.len(), 30);
+    let reader = MessageReader::default().with_wire(Some(Wire::BySchema(stub.client())));
+    for (bytes, holds) in &messages {
+        let text = reader.text(bytes).unwrap_or_else(|rejection| panic!("{holds}: {rejection}"));
+        assert_eq!(serde_json::from_slice::<Value>(&text).unwrap(), *holds);
+    }
+    let asked = stub.asked();
+    assert_eq!(asked.len(), 4, "three schemas and one that is imported: {asked:?}");
+
+    // Fields by their names, whose meaning a later schema changes.
+    let options = MappingOptions {
+        src: "who:{/who}".into(),
+        dst: "page:{/page}".into(),
+        ts: "/when".into(),
+        ts_format: evergraph::ingest::mapping::TimeFormat::Rfc3339,
+        ..MappingOptions::default()
+    };
+    let mapping = Some(Arc::new(Mapping::compile(&options).unwrap()));
+    let reader =
+        MessageReader::new(DecodeOptions::default(), mapping).with_wire(Some(Wire::BySchema(stub.client())));
+    let read = |place: usize| reader.read(&Message::of_value(&messages[place].0));
+    let events: Vec<_> = read(15).unwrap().into_events().collect();
+    let [evergraph::event::Incoming { event: Event::Edge(edge), .. }] = &events[..] else {
+        panic!("{events:?}")
+    };
+    assert_eq!([edge.src.to_string(), edge.dst.to_string()], ["who:15", "page:/p0"]);
+    assert_eq!(edge.time, EventTime(1_769_860_815));
+    let refused = read(3).unwrap_err().to_string();
+    assert!(refused.contains("/when"), "a message of the first schema has no such field: {refused}");
 }
 
 const MAPPINGS: &str = r#"

@@ -18,7 +18,7 @@ use serde::Deserialize;
 use thiserror::Error;
 use ureq::tls::TlsConfig;
 
-use super::{AvroSchema, Known};
+use super::{AvroSchema, Known, ProtobufSchema};
 use crate::ingest::http_client::{TrustError, path_segment, trusted_roots};
 
 /// Longest wait for one response; sources wait for it.
@@ -123,6 +123,7 @@ struct SchemaDocument {
 
 #[derive(Deserialize)]
 struct Reference {
+    name: String,
     subject: String,
     version: i64,
 }
@@ -234,13 +235,13 @@ impl Registry {
             }
         };
         let kind = document.kind.as_deref().unwrap_or("AVRO");
-        if kind != "AVRO" {
-            let detail = format!("it is of type {kind}, and the topic has format = \"avro\"");
+        if !matches!(kind, "AVRO" | "PROTOBUF") {
+            let detail = format!("it is of type {kind}, and the topic has format = \"avro\" or \"protobuf\"");
             return Ok(Known::Unusable(detail));
         }
         let mut texts = Vec::new();
         let (mut open, mut seen) = (document.references.unwrap_or_default(), Vec::new());
-        while let Some(Reference { subject, version }) = open.pop() {
+        while let Some(Reference { name, subject, version }) = open.pop() {
             if seen.contains(&(subject.clone(), version)) {
                 continue;
             }
@@ -250,7 +251,7 @@ impl Registry {
             let path = format!("/subjects/{}/versions/{version}", path_segment(&subject));
             match self.get::<SchemaDocument>(&path)? {
                 Found::Some(document) => {
-                    texts.push(document.schema);
+                    texts.push((name, document.schema));
                     open.extend(document.references.unwrap_or_default());
                 }
                 Found::None(words) => {
@@ -261,10 +262,13 @@ impl Registry {
             }
             seen.push((subject, version));
         }
-        Ok(match AvroSchema::parse(&document.schema, &texts) {
-            Ok(schema) => Known::Avro(schema),
-            Err(why) => Known::Unusable(format!("it cannot be used: {why}")),
-        })
+        let parsed = if kind == "AVRO" {
+            let texts: Vec<String> = texts.into_iter().map(|(_, text)| text).collect();
+            AvroSchema::parse(&document.schema, &texts).map(Known::Avro)
+        } else {
+            ProtobufSchema::parse(&document.schema, &texts).map(Known::Protobuf)
+        };
+        Ok(parsed.unwrap_or_else(|why| Known::Unusable(format!("it cannot be used: {why}"))))
     }
 
     fn get<T: for<'de> Deserialize<'de>>(&self, path: &str) -> Result<Found<T>, String> {

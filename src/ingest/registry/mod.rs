@@ -5,10 +5,11 @@
 //! A schema is fetched once (`client`) and kept by its id, which never means another one. Each message names the schema
 //! that it was written with, so a topic whose schema evolves is read on. A registry that does not respond is no fault
 //! of a message: whoever reads waits and asks again. An id that the registry does not know, and bytes that do not fit
-//! (`avro`), are rejections.
+//! (`avro`, `protobuf`), are rejections.
 
 mod avro;
 mod client;
+mod protobuf;
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -17,6 +18,7 @@ use serde::Deserialize;
 
 pub use avro::{AvroError, AvroSchema};
 pub use client::{Registry, RegistryDown, RegistryError, RegistryOptions};
+pub use protobuf::{ProtobufError, ProtobufSchema};
 
 use super::rejection::{Reason, Rejection};
 
@@ -32,6 +34,8 @@ pub enum Format {
     Json,
     /// As Avro, behind a registry's header.
     Avro,
+    /// As Protobuf, behind a registry's header.
+    Protobuf,
     /// As JSON, behind a registry's header.
     JsonSchema,
 }
@@ -39,8 +43,10 @@ pub enum Format {
 /// What a registry knows of an id.
 #[derive(Debug)]
 pub enum Known {
-    /// A schema.
+    /// A schema of Avro.
     Avro(AvroSchema),
+    /// A schema of Protobuf.
+    Protobuf(ProtobufSchema),
     /// No schema, or one that cannot be used: why.
     Unusable(String),
 }
@@ -50,8 +56,8 @@ pub enum Known {
 pub enum Wire {
     /// The header is cut off.
     JsonSchema,
-    /// What stands behind the header is read by the schema that the header names.
-    Avro(Arc<Registry>),
+    /// What stands behind the header is read by the schema that the header names, whichever kind that is of.
+    BySchema(Arc<Registry>),
 }
 
 /// The schemas that a message names.
@@ -84,7 +90,7 @@ impl Wire {
     /// When the registry does not say.
     pub fn schema_of(&self, bytes: &[u8]) -> Result<Option<Arc<Known>>, RegistryDown> {
         match (self, header(bytes)) {
-            (Self::Avro(registry), Some((id, _))) => registry.schema(id).map(Some),
+            (Self::BySchema(registry), Some((id, _))) => registry.schema(id).map(Some),
             _ => Ok(None),
         }
     }
@@ -106,29 +112,39 @@ impl Wire {
             );
             return Err(Rejection::new(Reason::Undecodable, detail));
         };
-        match (self, schema) {
-            (Self::JsonSchema, _) => Ok(Cow::Borrowed(rest)),
-            (Self::Avro(_), Some(Known::Avro(schema))) => match schema.to_json(rest, bytes_max) {
-                Ok(text) => Ok(Cow::Owned(text)),
-                Err(AvroError::TooLarge) => {
-                    let detail =
-                        format!("{what} has more than {bytes_max} bytes as JSON, the limit of an event");
-                    Err(Rejection::new(Reason::TooLarge, detail))
-                }
-                Err(error) => {
-                    let detail = format!("{what} is not what schema {id} describes: {error}");
-                    Err(Rejection::new(Reason::Undecodable, detail))
-                }
-            },
-            (Self::Avro(_), Some(Known::Unusable(why))) => {
+        let read = match (self, schema) {
+            (Self::JsonSchema, _) => return Ok(Cow::Borrowed(rest)),
+            (Self::BySchema(_), Some(Known::Avro(schema))) => {
+                schema.to_json(rest, bytes_max).map_err(|error| match error {
+                    AvroError::TooLarge => None,
+                    error @ AvroError::Undecodable { .. } => Some(error.to_string()),
+                })
+            }
+            (Self::BySchema(_), Some(Known::Protobuf(schema))) => {
+                schema.to_json(rest, bytes_max).map_err(|error| match error {
+                    ProtobufError::TooLarge => None,
+                    ProtobufError::Undecodable(why) => Some(why),
+                })
+            }
+            (Self::BySchema(_), Some(Known::Unusable(why))) => {
                 let detail = format!("schema {id} of {what}: {why}");
-                Err(Rejection::new(Reason::UnknownSchema, detail))
+                return Err(Rejection::new(Reason::UnknownSchema, detail));
             }
-            (Self::Avro(_), None) => {
+            (Self::BySchema(_), None) => {
                 let detail = format!("schema {id} of {what} was not looked up");
-                Err(Rejection::new(Reason::UnknownSchema, detail))
+                return Err(Rejection::new(Reason::UnknownSchema, detail));
             }
-        }
+        };
+        read.map(Cow::Owned).map_err(|why| match why {
+            None => {
+                let detail = format!("{what} has more than {bytes_max} bytes as JSON, the limit of an event");
+                Rejection::new(Reason::TooLarge, detail)
+            }
+            Some(why) => {
+                let detail = format!("{what} is not what schema {id} describes: {why}");
+                Rejection::new(Reason::Undecodable, detail)
+            }
+        })
     }
 }
 

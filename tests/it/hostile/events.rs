@@ -7,7 +7,7 @@ use evergraph::ingest::decode::{DecodeOptions, Decoder, TEXT_BYTES_MAX, TIME_LIM
 use evergraph::ingest::mapping::{
     Deletes, Envelope, Mapping, MappingOptions, Message, MessageReader, TimeFormat, Unit,
 };
-use evergraph::ingest::registry::AvroSchema;
+use evergraph::ingest::registry::{AvroSchema, ProtobufSchema};
 use evergraph::ingest::rejection::Rejection;
 
 use super::{Corpus, file};
@@ -193,6 +193,49 @@ fn a_mapped_message_is_events_or_is_refused_by_its_field_and_pointer() {
             }
         }
         taken
+    });
+}
+
+/// A schema in the first line, and behind it the places of a message, and what was written by that.
+#[test]
+fn a_value_of_protobuf_is_json_within_bounds_or_is_refused_whatever_its_schema_is() {
+    const BYTES_MAX: usize = 64 << 10;
+    let words = &[
+        "syntax = \"proto3\";",
+        "message A {",
+        "repeated string a = 1;",
+        "map<string, A> b = 2;",
+        "optional bytes c = 3;",
+        "google.protobuf.Any d = 4;",
+        "import \"google/protobuf/any.proto\";",
+        "oneof e {",
+        "enum F { G = 0; }",
+        "option deprecated = true;",
+        "reserved 1 to max;",
+        "extensions 5;",
+        "\n",
+    ];
+    Corpus::read("protobuf", words).check(1, |bytes| {
+        let cut = bytes.iter().position(|byte| *byte == b'\n').unwrap_or(bytes.len());
+        let Ok(schema) = std::str::from_utf8(&bytes[..cut]) else { return false };
+        let schema = match ProtobufSchema::parse(schema, &[]) {
+            Ok(schema) => schema,
+            Err(why) => {
+                assert!(!why.is_empty());
+                return false;
+            }
+        };
+        match schema.to_json(bytes.get(cut + 1..).unwrap_or_default(), BYTES_MAX) {
+            Ok(text) => {
+                assert!(text.len() <= BYTES_MAX, "{} bytes", text.len());
+                serde_json::from_slice::<serde::de::IgnoredAny>(&text).expect("what is taken is JSON");
+                true
+            }
+            Err(error) => {
+                assert!(!error.to_string().is_empty());
+                false
+            }
+        }
     });
 }
 
