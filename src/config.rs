@@ -29,6 +29,7 @@ mod layers;
 mod learner;
 mod mapping;
 mod model;
+mod outlets;
 mod property_map;
 mod schema;
 mod text;
@@ -42,6 +43,7 @@ pub use examine::Fault;
 pub use explain::{Origin, Setting};
 pub use mapping::{Mapping, Texts};
 pub use model::{AggregatorKind, ModelKind};
+pub use outlets::{FeedFormat, OnNewVersion};
 pub use schema::json_schema;
 pub use text::Secret;
 pub use time_unit::StreamTimeUnit;
@@ -323,28 +325,6 @@ pub enum Tombstones {
     Ignore,
     /// It becomes a dead letter.
     DeadLetter,
-}
-
-/// What the messages of the change feed are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum FeedFormat {
-    /// Objects of JSON.
-    Json,
-    /// Embeddings as bytes, the rest as headers.
-    Binary,
-    /// Points for Qdrant.
-    Qdrant,
-}
-
-/// Which rows the change feed delivers when other weights are served.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum OnNewVersion {
-    /// Those of nodes as they change.
-    Touched,
-    /// All.
-    All,
 }
 
 /// How the daemon writes its own log.

@@ -54,8 +54,8 @@ def get(url: str, body: object = None) -> dict:
     """The response of the daemon, as JSON."""
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(url, data, {"content-type": "application/json"})
-    with urllib.request.urlopen(request, timeout=30) as response:
-        return json.load(response)
+    with urllib.request.urlopen(request, timeout=30) as found:
+        return json.load(found)
 
 
 def consume(brokers: str, topic: str, store: FeatureStore) -> dict[str, dict | None]:
@@ -112,10 +112,10 @@ def main() -> None:
             assert at == row["at"], f"{node} is of {row['at']}, and the store has {at}"
             if row["applied_position"] < position:
                 continue
-            answer = get(f"{url}/v1/embeddings", {"nodes": [row["node"]], "at": at})
-            if answer["freshness"]["model_version"] != row["model_version"]:
+            response = get(f"{url}/v1/embeddings", {"nodes": [row["node"]], "at": at})
+            if response["freshness"]["model_version"] != row["model_version"]:
                 continue
-            found = answer["embeddings"][0]["embedding"]
+            found = response["embeddings"][0]["embedding"]
             worst = max(worst, *(abs(a - b) for a, b in zip(found, embedding, strict=True)))
             compared += 1
     print(json.dumps({"nodes": len(nodes), "deleted": deleted, "compared": compared, "largest_difference": worst}))

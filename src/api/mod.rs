@@ -231,16 +231,7 @@ impl Routes {
         let admitted = |room| from_fn_with_state((Arc::clone(&app), room), envelope::admitted);
         let data_route =
             |role, room| from_fn_with_state((Arc::clone(&app), role, room), data_route::data_route);
-        let queries = Router::new()
-            .route("/v1/embeddings", post(query::embeddings))
-            .route("/v1/links/score", post(query::link_scores))
-            .route("/v1/links/top", post(index::top_links))
-            .route("/v1/nodes/similar", post(index::similar_nodes).get(query::node_named_similar))
-            .route("/v1/nodes/{key}", get(query::node))
-            .route("/v1/nodes/{key}/neighbors", get(neighbors::neighbors))
-            .route("/v1/map", get(map::map))
-            .route("/v1/anomalies", get(anomalies::anomalies))
-            .route_layer(data_route(Role::Read, Room::Queries));
+        let queries = query_routes().route_layer(data_route(Role::Read, Room::Queries));
         let pushes = Router::new()
             .route("/v1/events", post(push::events))
             .route_layer(data_route(Role::Write, Room::Pushes));
@@ -288,6 +279,18 @@ fn probes() -> Router<App> {
         .route("/livez", get(ops::livez))
         .route("/readyz", get(ops::readyz))
         .route("/healthz", get(ops::healthz))
+}
+
+fn query_routes() -> Router<App> {
+    Router::new()
+        .route("/v1/embeddings", post(query::embeddings))
+        .route("/v1/links/score", post(query::link_scores))
+        .route("/v1/links/top", post(index::top_links))
+        .route("/v1/nodes/similar", post(index::similar_nodes).get(query::node_named_similar))
+        .route("/v1/nodes/{key}", get(query::node))
+        .route("/v1/nodes/{key}/neighbors", get(neighbors::neighbors))
+        .route("/v1/map", get(map::map))
+        .route("/v1/anomalies", get(anomalies::anomalies))
 }
 
 fn export_routes() -> Router<App> {

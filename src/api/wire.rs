@@ -222,8 +222,8 @@ pub struct FoundScore {
     /// Probability of an edge from `src` to `dst` at the requested time; of the baseline a score that orders pairs.
     #[schema(minimum = 0, maximum = 1)]
     pub score: f32,
-    /// How unusual an event of this score would be: the share of the latest events that the model thought likelier before
-    /// it had learned them. Null while it has scored too few, and where the baseline scores.
+    /// How unusual an event of this score would be: the share of the latest events that the model thought likelier
+    /// before it had learned them. Null while it has scored too few, and where the baseline scores.
     #[schema(required = true, minimum = 0, maximum = 1)]
     pub percentile: Option<f32>,
     /// Whether the model has learned nothing yet about at least one of the two nodes.

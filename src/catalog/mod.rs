@@ -1,7 +1,6 @@
-//! The catalog: what the daemon knows about itself, in SQLite beside the event log. It records
-//! checkpoints, decisions of the promotion gate, sources that are held, how far the change feed is, and the settings that
-//! are fixed for the life of a data directory.
-//! Its schema is the numbered SQL under `migrations/`, compiled in and applied at open.
+//! The catalog: what the daemon knows about itself, in SQLite beside the event log. It records checkpoints, decisions
+//! of the promotion gate, sources that are held, how far the change feed is, and the settings that are fixed for the
+//! life of a data directory. Its schema is the numbered SQL under `migrations/`, compiled in and applied at open.
 //!
 //! Knows neither the model nor the stream; a checkpoint is a file name with its facts.
 

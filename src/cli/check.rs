@@ -101,13 +101,8 @@ pub(super) fn run(args: &CheckArgs) -> Result<()> {
     for options in letter_topics(&config, &topics) {
         report("dead letters", topic(&options))?;
     }
-    if !config.feed.topic.is_empty() {
-        let (options, format) = feed_options(&config);
-        report("feed", outlet(options, |options| FeedTopic::new(options, format.clone()).check()))?;
-    }
-    if !config.anomalies.topic.is_empty() {
-        let options = anomaly_options(&config);
-        report("anomalies", outlet(options, |options| AnomalyTopic::new(options).check()))?;
+    for (part, outcome) in outlets(&config) {
+        report(part, outcome)?;
     }
     if let Some(count) = args.sample {
         show_sample(&config, &topics, count as usize)?;
@@ -245,6 +240,21 @@ fn event_file(config: &Config) -> Result<String, String> {
 fn topic(options: &KafkaSourceOptions) -> Result<String, String> {
     let report = preflight(options, BROKER_PATIENCE).map_err(|fault| fault.to_string())?;
     Ok(format!("topic {} has {} partitions", options.topic, report.partitions.len()))
+}
+
+/// The topics that are written to.
+fn outlets(config: &Config) -> Vec<(&'static str, Result<String, String>)> {
+    let mut outcomes = Vec::new();
+    if !config.feed.topic.is_empty() {
+        let (options, format) = feed_options(config);
+        let check = |options| FeedTopic::new(options, format.clone()).check();
+        outcomes.push(("feed", outlet(options, check)));
+    }
+    if !config.anomalies.topic.is_empty() {
+        let check = |options| AnomalyTopic::new(options).check();
+        outcomes.push(("anomalies", outlet(anomaly_options(config), check)));
+    }
+    outcomes
 }
 
 /// Whether a topic that is written to is there, or would be created.

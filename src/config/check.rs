@@ -3,7 +3,7 @@
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
-use super::{Config, ConfigError, FeedFormat, LatePolicy, ModelKind};
+use super::{Config, ConfigError, LatePolicy, ModelKind};
 use crate::model::OptionsError;
 use crate::model::walk::WalkOptionsError;
 
@@ -75,10 +75,16 @@ const BUDGETS: &str =
 
 /// Faults, in the order of the checks.
 #[derive(Default)]
-struct Faults(Vec<ConfigError>);
+pub(super) struct Faults(Vec<ConfigError>);
 
 impl Faults {
-    fn require(&mut self, holds: bool, key: &'static str, value: impl ToString, expected: &'static str) {
+    pub(super) fn require(
+        &mut self,
+        holds: bool,
+        key: &'static str,
+        value: impl ToString,
+        expected: &'static str,
+    ) {
         // One number may break several rules; only the first is reported.
         let is_reported =
             |error: &ConfigError| matches!(error, ConfigError::OutOfRange { key: of, .. } if *of == key);
@@ -197,34 +203,6 @@ impl Config {
         {
             faults.require((0.01..=1.0).contains(&share), key, share, allowed);
         }
-    }
-
-    fn check_outlets(&self, faults: &mut Faults) {
-        let (feed, anomalies, kafka) = (&self.feed, &self.anomalies, &self.ingest.kafka);
-        for (key, topic, brokers) in [
-            ("feed.topic", &feed.topic, &feed.brokers),
-            ("anomalies.topic", &anomalies.topic, &anomalies.brokers),
-        ] {
-            let has_brokers = !brokers.is_empty() || !kafka.brokers.is_empty();
-            let allowed = "needs brokers: set ingest.kafka.brokers, or brokers beside it";
-            faults.require(topic.is_empty() || has_brokers, key, topic, allowed);
-            let is_read = !kafka.brokers.is_empty()
-                && kafka.all_topics().iter().any(|read| read.settings.topic == *topic);
-            let allowed = "must be another topic than those that events are read from";
-            faults.require(!is_read || !brokers.is_empty(), key, topic, allowed);
-        }
-        let named = feed.format != FeedFormat::Qdrant || !feed.collection.is_empty();
-        faults.require(named, "feed.collection", "(empty)", "must be set for feed.format = qdrant");
-        for (key, partitions) in [
-            ("feed.create_partitions", feed.create_partitions),
-            ("anomalies.create_partitions", anomalies.create_partitions),
-        ] {
-            faults.require(partitions <= 10_000, key, partitions, "must be at most 10000");
-        }
-        let (percentile, allowed) = (anomalies.percentile_min, "must be at least 0 and at most 1");
-        faults.require((0.0..=1.0).contains(&percentile), "anomalies.percentile_min", percentile, allowed);
-        let (kept, allowed) = (anomalies.kept_max, "must be at most 1000000");
-        faults.require(kept <= 1_000_000, "anomalies.kept_max", kept, allowed);
     }
 
     fn check_retention(&self, faults: &mut Faults) {

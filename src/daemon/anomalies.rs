@@ -1,5 +1,5 @@
-//! The thread that delivers how unusual events were to a topic of Kafka, where there is one. The learner never waits for
-//! it: what it has no room for is left out, and counted.
+//! The thread that delivers how unusual events were to a topic of Kafka, where there is one. The learner never waits
+//! for it: what it has no room for is left out, and counted.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -6,8 +6,8 @@
 //! comes to rest in between, where the share is what the machine can train on, and a burst costs steps in proportion
 //! to what it makes others wait. Every batch is remembered.
 //!
-//! Where all live events are to be scored, a batch is trained on as a whole or scored as a whole, as many of them as make
-//! up the share.
+//! Where all live events are to be scored, a batch is trained on as a whole or scored as a whole, as many of them as
+//! make up the share.
 
 use std::time::Duration;
 

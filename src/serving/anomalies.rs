@@ -1,18 +1,20 @@
 //! [`Anomalies`]: how unusual events are, by the model: those that it thought unlikely before it had seen them.
 //!
-//! The surprise of an event is `-ln p`, where `p` is the score of its pair at its time from before the event was learned.
-//! What counts is not the surprise but its percentile: the share of earlier events of the same type, the latest
-//! [`WINDOW`] of them, that surprised less; of those that surprised as much, a half. It needs no threshold that depends on
-//! the model or on the stream. Negatives play no part in it.
+//! The surprise of an event is `-ln p`, where `p` is the score of its pair at its time from before the event was
+//! learned. What counts is not the surprise but its percentile: the share of earlier events of the same type, the
+//! latest [`WINDOW`] of them, that surprised less; of those that surprised as much, a half. It needs no threshold that
+//! depends on the model or on the stream. Negatives play no part in it.
 //!
 //! The learner judges each batch by the batches before it. The most unusual events of late are kept for requests.
 
 use std::cmp::Ordering;
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 
 use crossbeam_channel::{Sender, TrySendError};
 use parking_lot::Mutex;
 
+use super::QueryEngine;
 use crate::event::{EdgeId, EventTime, NodeId};
 
 /// Events that a percentile is a share of, at most.
@@ -109,6 +111,15 @@ impl Window {
         self.latest.push_back(surprise);
         let place = self.sorted.binary_search_by(order).unwrap_or_else(|place| place);
         self.sorted.insert(place, surprise);
+    }
+}
+
+impl QueryEngine {
+    /// The same, which keeps unusual events.
+    #[must_use]
+    pub fn with_anomalies(mut self, options: AnomalyOptions) -> Self {
+        self.anomalies = Arc::new(Anomalies::new(options));
+        self
     }
 }
 

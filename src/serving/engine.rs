@@ -16,9 +16,8 @@ use parking_lot::Mutex;
 
 use super::index::Generation;
 use super::{
-    Anomalies, AnomalyOptions, EmbeddingResponse, Freshness, IndexOptions, LiveIndex, NodeEmbedding,
-    NodeNeighbor, NodeResponse, NodeStates, PairScore, Progress, QueryError, ScoreResponse, Source, Stores,
-    UnknownKeys,
+    Anomalies, EmbeddingResponse, Freshness, IndexOptions, LiveIndex, NodeEmbedding, NodeNeighbor,
+    NodeResponse, NodeStates, PairScore, Progress, QueryError, ScoreResponse, Source, Stores, UnknownKeys,
 };
 use crate::device::Device;
 use crate::event::{EdgeId, EventTime, NodeId, NodeKey};
@@ -84,12 +83,6 @@ impl QueryEngine {
         let (buffers, below) = (Mutex::default(), EdgeId(u64::MAX));
         let (index, anomalies) = (None, Arc::default());
         Self { stores, states, progress, index, anomalies, model, buffers, below }
-    }
-
-    /// The same, which keeps unusual events.
-    #[must_use]
-    pub fn with_anomalies(self, options: AnomalyOptions) -> Self {
-        Self { anomalies: Arc::new(Anomalies::new(options)), ..self }
     }
 
     /// The same, which embeds nodes by edges below a position only.

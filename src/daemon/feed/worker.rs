@@ -1,5 +1,5 @@
-//! [`Worker`]: the loop of the change feed. In turns of `feed.coalesce_ms`: deletions first, then the rows of nodes that
-//! have changed, slice by slice, then those of a pass over all nodes.
+//! [`Worker`]: the loop of the change feed. In turns of `feed.coalesce_ms`: deletions first, then the rows of nodes
+//! that have changed, slice by slice, then those of a pass over all nodes.
 //!
 //! A row that is sent may be of a node whose name another had before, and then the deletion of that one must not come
 //! last. Nodes are taken before names are, so the deletion of a name is known when a later node of that name is due;

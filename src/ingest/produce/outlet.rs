@@ -1,5 +1,5 @@
-//! [`TopicOutlet`]: a topic that messages are delivered to until its brokers have acknowledged them. It is checked before
-//! the first delivery and after each that failed.
+//! [`TopicOutlet`]: a topic that messages are delivered to until its brokers have acknowledged them. It is checked
+//! before the first delivery and after each that failed.
 
 use std::time::Duration;
 

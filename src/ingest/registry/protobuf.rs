@@ -3,9 +3,9 @@
 //! A schema is a file of messages; before each value stands which of them it is: the places of the message and of those
 //! around it, as a count and so many numbers in Protobuf's variable length, or a 0 for the first message of the file.
 //!
-//! The text is Protobuf's own mapping to JSON, with the names that fields have in the schema: an enumeration is the name of
-//! its value, bytes are base64, `google.protobuf.Timestamp` is a time of RFC 3339, and a field without a value has that of
-//! its type, unless it is `optional`. But 64-bit integers are numbers, as everywhere here.
+//! The text is Protobuf's own mapping to JSON, with the names that fields have in the schema: an enumeration is the
+//! name of its value, bytes are base64, `google.protobuf.Timestamp` is a time of RFC 3339, and a field without a value
+//! has that of its type, unless it is `optional`. But 64-bit integers are numbers, as everywhere here.
 //!
 //! The bytes come from outside, and so does the schema. Both are bounded: the depth of a schema, which is parsed on the
 //! stack, the depth of a value by `prost`, and the length of either text.
