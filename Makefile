@@ -4,7 +4,7 @@
 CARGO_HOME ?= $(HOME)/.cargo
 export PATH := $(CARGO_HOME)/bin:$(CURDIR)/.cache/tools/bin:$(PATH)
 
-.PHONY: help demo test fuzz schemathesis feast soak kills check fmt manifests package peers ops-peers learn-peers \
+.PHONY: help demo test fuzz schemathesis feast feed-bench soak kills check fmt manifests package peers ops-peers learn-peers \
 	overload device-run drift learning-curve cache-bench bus-bench prequential models screenshots gpu
 
 help: ## list these targets
@@ -41,6 +41,10 @@ schemathesis: ## test a running daemon's responses against its own OpenAPI docum
 
 feast: ## keep an online store of Feast as of now by the change feed, and compare it with the daemon
 	@scripts/feast.sh
+
+feed-bench: ## measure what the change feed costs training; FEED_SECONDS=20
+	@scripts/setup.sh test
+	FEED_SECONDS="$${FEED_SECONDS:-20}" cargo test --locked --release --test it what_a_feed_costs -- --ignored --nocapture
 
 soak: ## run the daemon on 20,000 events a second with restarts and kills, and write its page; SOAK_MINUTES=60
 	@scripts/setup.sh test

@@ -1,7 +1,7 @@
--- How far the change feed of a topic is: every event below `position` is in what was delivered.
+-- How far the change feed of a target (topic, brokers, format) is: every event below `position` is in what was delivered.
 
 CREATE TABLE feed (
-    topic         TEXT PRIMARY KEY,
+    target        TEXT PRIMARY KEY,
     position      INTEGER NOT NULL,
     -- Version of the weights with which the last pass over all nodes began.
     model_version INTEGER
@@ -10,5 +10,5 @@ CREATE TABLE feed (
 -- Deleted nodes that its readers do not know of yet, in the order of their deletion.
 CREATE TABLE feed_deletion (
     id   INTEGER PRIMARY KEY,
-    node TEXT NOT NULL
+    node TEXT NOT NULL UNIQUE
 ) STRICT;

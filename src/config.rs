@@ -109,7 +109,7 @@ section!(/// All settings, section by section.
 Config {
     data: Data, api: Api, stream: Stream, ingest: Ingest, log: Log, graph: Graph, memory: Memory, device: Device,
     model: Model, learner: Learner, checkpoint: Checkpoint, snapshot: Snapshot, io: Io, index: Index, feed: Feed,
-    anomalies: Anomalies,    output: Output,
+    anomalies: Anomalies, output: Output,
 });
 section!(/// `[data]`
     Data { dir: PathBuf });

@@ -4,7 +4,7 @@ use rusqlite::{OptionalExtension, params};
 
 use super::{Catalog, CatalogError};
 
-/// How far the feed of a topic is.
+/// How far the feed to a target is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FeedRow {
     /// Every event below is in what was delivered.
@@ -14,13 +14,13 @@ pub struct FeedRow {
 }
 
 impl Catalog {
-    /// How far the feed of `topic` is; `None` if it never delivered all that there was.
+    /// How far the feed to `target` is; `None` if it never delivered all that there was.
     ///
     /// # Errors
     /// When the database refuses.
-    pub fn feed(&self, topic: &str) -> Result<Option<FeedRow>, CatalogError> {
-        let query = "SELECT position, model_version FROM feed WHERE topic = ?1";
-        let row = self.connection.query_row(query, [topic], |row| {
+    pub fn feed(&self, target: &str) -> Result<Option<FeedRow>, CatalogError> {
+        let query = "SELECT position, model_version FROM feed WHERE target = ?1";
+        let row = self.connection.query_row(query, [target], |row| {
             let model_version: Option<i64> = row.get(1)?;
             Ok(FeedRow {
                 position: row.get::<_, i64>(0)?.cast_unsigned(),
@@ -30,27 +30,27 @@ impl Catalog {
         row.optional().map_err(|error| self.fail(error))
     }
 
-    /// Records how far the feed of `topic` is.
+    /// Records how far the feed to `target` is.
     ///
     /// # Errors
     /// When the database refuses.
-    pub fn set_feed(&self, topic: &str, row: FeedRow) -> Result<(), CatalogError> {
-        let insert = "INSERT OR REPLACE INTO feed (topic, position, model_version) VALUES (?1, ?2, ?3)";
+    pub fn set_feed(&self, target: &str, row: FeedRow) -> Result<(), CatalogError> {
+        let insert = "INSERT OR REPLACE INTO feed (target, position, model_version) VALUES (?1, ?2, ?3)";
         let version = row.model_version.map(u64::cast_signed);
-        let done = self.connection.execute(insert, params![topic, row.position.cast_signed(), version]);
+        let done = self.connection.execute(insert, params![target, row.position.cast_signed(), version]);
         done.map(drop).map_err(|error| self.fail(error))
     }
 
-    /// Forgets how far all feeds are, so that each begins with all nodes; whether there was one.
+    /// Forgets how far all feeds are but that to `target`, so that each begins with all nodes; whether there was one.
     ///
     /// # Errors
     /// When the database refuses.
-    pub fn forget_feeds(&self) -> Result<bool, CatalogError> {
-        let done = self.connection.execute("DELETE FROM feed", []);
+    pub fn forget_feeds_but(&self, target: Option<&str>) -> Result<bool, CatalogError> {
+        let done = self.connection.execute("DELETE FROM feed WHERE target IS NOT ?1", [target]);
         done.map(|rows| rows > 0).map_err(|error| self.fail(error))
     }
 
-    /// Records deleted nodes, all of them or none.
+    /// Records deleted nodes, all of them or none; the latest deletion of a name counts.
     ///
     /// # Errors
     /// When the database refuses.
@@ -58,7 +58,7 @@ impl Catalog {
         let write = |connection: &mut rusqlite::Connection| {
             let all = connection.transaction()?;
             for node in nodes {
-                all.execute("INSERT INTO feed_deletion (node) VALUES (?1)", [node])?;
+                all.execute("INSERT OR REPLACE INTO feed_deletion (node) VALUES (?1)", [node])?;
             }
             all.commit()
         };
@@ -112,10 +112,12 @@ mod tests {
             [Some(row), Some(later)]
         );
         let owed = catalog.owed_deletions(2).unwrap();
-        assert_eq!(owed.iter().map(|(_, node)| node.as_str()).collect::<Vec<_>>(), ["a", "7"]);
+        let nodes: Vec<&str> = owed.iter().map(|(_, node)| node.as_str()).collect();
+        assert_eq!(nodes, ["7", "a"], "a name that was deleted twice is owed once, by its last deletion");
         catalog.settle_deletions(owed[1].0).unwrap();
-        assert_eq!(catalog.owed_deletions(9).unwrap().len(), 1);
-        assert!(catalog.forget_feeds().unwrap() && !catalog.forget_feeds().unwrap());
-        assert_eq!(catalog.feed("rows").unwrap(), None);
+        assert_eq!(catalog.owed_deletions(9).unwrap(), []);
+        assert!(catalog.forget_feeds_but(Some("rows")).unwrap());
+        assert_eq!([catalog.feed("rows").unwrap(), catalog.feed("others").unwrap()], [Some(row), None]);
+        assert!(catalog.forget_feeds_but(None).unwrap() && !catalog.forget_feeds_but(None).unwrap());
     }
 }

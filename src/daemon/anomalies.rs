@@ -87,7 +87,12 @@ impl Outlet {
             match self.batches.recv_timeout(IDLE) {
                 Ok(batch) => {
                     let events = self.named(batch);
-                    self.deliver(&events, stop, &pulse);
+                    if !self.deliver(&events, stop, &pulse) {
+                        // A stop does not wait for brokers that are away.
+                        let left: usize = self.batches.try_iter().map(|batch| batch.len()).sum();
+                        self.metrics.anomaly.left_out.inc_by(left as u64);
+                        return;
+                    }
                 }
                 // What was judged before the stop was delivered first.
                 Err(RecvTimeoutError::Timeout) if stops => return,
@@ -109,8 +114,13 @@ impl Outlet {
         events.into_iter().filter_map(named).collect()
     }
 
-    /// Delivers events, again and again until it succeeds; after a stop, once.
-    fn deliver(&mut self, events: &[(NodeKey, NodeKey, Anomaly)], stop: &AtomicBool, pulse: &impl Fn()) {
+    /// Delivers events, again and again until it succeeds; after a stop, once. Whether it did.
+    fn deliver(
+        &mut self,
+        events: &[(NodeKey, NodeKey, Anomaly)],
+        stop: &AtomicBool,
+        pulse: &impl Fn(),
+    ) -> bool {
         let mut failed = false;
         while !events.is_empty() {
             pulse();
@@ -129,7 +139,7 @@ impl Outlet {
             }
             if stop.load(Ordering::Acquire) {
                 self.metrics.anomaly.left_out.inc_by(events.len() as u64);
-                return;
+                return false;
             }
             std::thread::sleep(RETRY);
         }
@@ -137,5 +147,6 @@ impl Outlet {
             self.health.set("anomalies", State::Ok, "judged events are delivered");
         }
         self.metrics.anomaly.delivered.inc_by(events.len() as u64);
+        true
     }
 }

@@ -264,12 +264,13 @@ impl Writer {
         );
         let captured = self.wait_for(&self.appender.request_capture(), "the appender")?;
         let pace = Pace { rate: &self.shared.rate, stop: &self.stop };
-        let recorded = self.deletions.as_ref().map_or(Ok(()), |deletions| deletions.record());
-        let written = recorded.map_err(anyhow::Error::from);
-        let written = written.and_then(|()| Ok(self.log.history(captured.capture.position())?));
+        // Names that are forgotten while it is written are not in it either.
+        let record = || self.deletions.as_ref().map_or(Ok(()), |deletions| deletions.record(&|| ()));
+        let complete = || record().map_err(std::io::Error::other);
+        let written = self.log.history(captured.capture.position()).map_err(anyhow::Error::from);
         let written = written.and_then(|history| {
             let head = (&captured.capture, history);
-            Ok(snapshot::write(&self.dir, head, &self.stores, &captured.meanwhile, pace)?)
+            Ok(snapshot::write(&self.dir, head, &self.stores, &captured.meanwhile, pace, &complete)?)
         });
         captured.meanwhile.end();
         let written = written?;

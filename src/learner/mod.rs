@@ -342,7 +342,10 @@ impl Learner {
         }
         let publication = publication.unwrap_or_else(|| states.publication());
         batch.node_rows.set_later(&self.node_rows);
-        batch.node_rows.nodes().for_each(|node| states.touched.touch(node));
+        for node in batch.node_rows.nodes() {
+            states.touched.touch(node);
+            states.changed.touch(node);
+        }
         self.forget(&batch.deleted);
         self.learned = batch.end;
         (self.decided, self.sampled) = (None, false);

@@ -8,9 +8,10 @@
 //! The learner judges each batch by the batches before it. The most unusual events of late are kept for requests.
 
 use std::cmp::Ordering;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use crossbeam_channel::{Sender, TrySendError};
 use parking_lot::Mutex;
 
@@ -19,6 +20,9 @@ use crate::event::{EdgeId, EventTime, NodeId};
 
 /// Events that a percentile is a share of, at most.
 pub const WINDOW: usize = 4096;
+
+/// Types of edges that have a window of their own; events of further types are judged among all.
+const TYPES_MAX: usize = 256;
 
 /// With fewer, there are no percentiles yet.
 pub const WINDOW_MIN: usize = 200;
@@ -38,8 +42,10 @@ pub struct AnomalyOptions {
 #[derive(Default)]
 pub struct Anomalies {
     options: AnomalyOptions,
-    /// By type of edge, and of all.
+    /// By type of edge, and of all. Only the learner judges.
     windows: Mutex<(HashMap<u16, Window>, Window)>,
+    /// The surprises of the window of all, in order, for requests.
+    published: ArcSwap<Vec<f32>>,
     kept: Mutex<VecDeque<Anomaly>>,
 }
 
@@ -83,34 +89,48 @@ struct Window {
 /// `-ln p` of a probability.
 #[must_use]
 pub fn surprise(score: f32) -> f32 {
-    -score.max(f32::MIN_POSITIVE).ln()
+    // Of what is not a number, not a number.
+    if score < f32::MIN_POSITIVE { -f32::MIN_POSITIVE.ln() } else { -score.ln() }
+}
+
+/// The share of `sorted` surprises that are less than this one, and half of those that are the same; `None` where there are
+/// too few.
+#[must_use]
+pub fn percentile(sorted: &[f32], surprise: f32) -> Option<f32> {
+    if sorted.len() < WINDOW_MIN || surprise.is_nan() {
+        return None;
+    }
+    let below = sorted.partition_point(|other| *other < surprise);
+    let through = sorted.partition_point(|other| *other <= surprise);
+    #[allow(clippy::cast_precision_loss)] // a few thousand
+    Some((below + through) as f32 / 2.0 / sorted.len() as f32)
 }
 
 impl Window {
-    fn percentile(&self, surprise: f32) -> Option<f32> {
-        if self.sorted.len() < WINDOW_MIN || surprise.is_nan() {
-            return None;
+    /// Takes in a batch of surprises; as many of the oldest go as there are too many. One pass over the window.
+    fn extend(&mut self, mut batch: Vec<f32>) {
+        self.latest.extend(&batch);
+        let surplus = self.latest.len().saturating_sub(WINDOW);
+        let mut gone: Vec<f32> = self.latest.drain(..surplus).collect();
+        gone.sort_unstable_by(f32::total_cmp);
+        batch.sort_unstable_by(f32::total_cmp);
+        let (old, mut gone, mut new) =
+            (std::mem::take(&mut self.sorted), gone.into_iter().peekable(), batch.into_iter().peekable());
+        self.sorted.reserve_exact(self.latest.len());
+        // What goes may be of the batch itself.
+        let mut old = old.into_iter().peekable();
+        loop {
+            let is_new = match (old.peek(), new.peek()) {
+                (Some(a), Some(b)) => b.total_cmp(a) == Ordering::Less,
+                (None, Some(_)) => true,
+                (Some(_), None) => false,
+                (None, None) => break,
+            };
+            let Some(value) = (if is_new { new.next() } else { old.next() }) else { break };
+            if gone.next_if(|gone| gone.total_cmp(&value) == Ordering::Equal).is_none() {
+                self.sorted.push(value);
+            }
         }
-        let below = self.sorted.partition_point(|other| *other < surprise);
-        let through = self.sorted.partition_point(|other| *other <= surprise);
-        #[allow(clippy::cast_precision_loss)] // a few thousand
-        Some((below + through) as f32 / 2.0 / self.sorted.len() as f32)
-    }
-
-    fn push(&mut self, surprise: f32) {
-        if surprise.is_nan() {
-            return;
-        }
-        let order = |other: &f32| other.total_cmp(&surprise);
-        if self.latest.len() == WINDOW
-            && let Some(oldest) = self.latest.pop_front()
-            && let Ok(place) = self.sorted.binary_search_by(|other| other.total_cmp(&oldest))
-        {
-            self.sorted.remove(place);
-        }
-        self.latest.push_back(surprise);
-        let place = self.sorted.binary_search_by(order).unwrap_or_else(|place| place);
-        self.sorted.insert(place, surprise);
     }
 }
 
@@ -136,24 +156,20 @@ impl Anomalies {
         self.options.percentile_min
     }
 
-    /// Judges the events of a batch by those before it.
+    /// Judges the events of a batch by those before it. Those whose scores are not numbers are left out.
     pub fn judge(&self, mut events: Vec<Anomaly>) -> Judged {
-        let mut judged = Judged::default();
-        {
-            let (by_type, all) = &mut *self.windows.lock();
-            for event in &mut events {
-                let window = by_type.entry(event.kind).or_default();
-                event.percentile = window.percentile(surprise(event.score));
-            }
-            for event in &events {
-                by_type.entry(event.kind).or_default().push(surprise(event.score));
-                all.push(surprise(event.score));
-            }
+        events.retain(|event| event.score.is_finite());
+        if events.is_empty() {
+            return Judged::default();
         }
+        self.rank(&mut events);
         let is_unusual = |event: &&Anomaly| {
             event.percentile.is_some_and(|percentile| percentile >= self.options.percentile_min)
         };
-        judged.events = events.iter().filter(|event| event.percentile.is_some()).count();
+        let mut judged = Judged {
+            events: events.iter().filter(|event| event.percentile.is_some()).count(),
+            ..Judged::default()
+        };
         {
             let mut kept = self.kept.lock();
             let before = kept.len();
@@ -172,10 +188,30 @@ impl Anomalies {
         judged
     }
 
-    /// The percentile of a score among the latest events of all types; `None` while there are too few.
+    /// Gives each event its percentile, and takes all of them into the windows.
+    fn rank(&self, events: &mut [Anomaly]) {
+        let (by_type, all) = &mut *self.windows.lock();
+        let mut batches: HashMap<u16, Vec<f32>> = HashMap::new();
+        for event in events.iter_mut() {
+            let has_own = by_type.len() < TYPES_MAX || by_type.contains_key(&event.kind);
+            let window = if has_own { by_type.entry(event.kind).or_default() } else { &*all };
+            let surprise = surprise(event.score);
+            event.percentile = percentile(&window.sorted, surprise);
+            if has_own {
+                batches.entry(event.kind).or_default().push(surprise);
+            }
+        }
+        for (kind, batch) in batches {
+            by_type.entry(kind).or_default().extend(batch);
+        }
+        all.extend(events.iter().map(|event| surprise(event.score)).collect());
+        self.published.store(Arc::new(all.sorted.clone()));
+    }
+
+    /// The surprises of the latest events of all types, in order, for [`percentile`].
     #[must_use]
-    pub fn percentile(&self, score: f32) -> Option<f32> {
-        self.windows.lock().1.percentile(surprise(score))
+    pub fn surprises(&self) -> Arc<Vec<f32>> {
+        self.published.load_full()
     }
 
     /// The latest of those that are kept and have this percentile or a higher one, the newest first.
@@ -190,17 +226,11 @@ impl Anomalies {
 
     /// Forgets the events of deleted nodes.
     pub fn forget(&self, nodes: &[NodeId]) {
-        if !nodes.is_empty() {
-            self.kept.lock().retain(|event| !nodes.contains(&event.src) && !nodes.contains(&event.dst));
+        if nodes.is_empty() {
+            return;
         }
-    }
-
-    /// Bytes held.
-    #[must_use]
-    pub fn bytes(&self) -> usize {
-        let (by_type, _) = &*self.windows.lock();
-        (by_type.len() + 1) * WINDOW * 2 * size_of::<f32>()
-            + self.kept.lock().capacity() * size_of::<Anomaly>()
+        let gone: HashSet<NodeId> = nodes.iter().copied().collect();
+        self.kept.lock().retain(|event| !gone.contains(&event.src) && !gone.contains(&event.dst));
     }
 }
 
@@ -211,6 +241,10 @@ mod tests {
     fn event(edge: u64, kind: u16, score: f32) -> Anomaly {
         let (src, dst) = (NodeId(1), NodeId(2));
         Anomaly { edge: EdgeId(edge), src, dst, time: EventTime(9), kind, score, percentile: None }
+    }
+
+    fn of_all(anomalies: &Anomalies, score: f32) -> Option<f32> {
+        percentile(&anomalies.surprises(), surprise(score))
     }
 
     fn options(outlet: Option<Sender<Vec<Anomaly>>>) -> AnomalyOptions {
@@ -229,9 +263,10 @@ mod tests {
         assert_eq!(judged, Judged { events: 2, unusual: 1, left_out: 0 });
         let [unusual] = &anomalies.latest(0.0, 9)[..] else { panic!("{:?}", anomalies.latest(0.0, 9)) };
         assert_eq!((unusual.edge, unusual.percentile), (EdgeId(202), Some(1.0)));
-        let found = anomalies.percentile(0.5).unwrap();
+        let found = of_all(&anomalies, 0.5).unwrap();
         assert!((found - (100.0 + 1.0 + 0.0 + 1.0) / 203.0).abs() < 0.01, "{found}");
-        assert_eq!(anomalies.percentile(f32::NAN), None);
+        assert_eq!(of_all(&anomalies, f32::NAN), None);
+        assert_eq!(anomalies.judge(vec![event(203, 0, f32::NAN)]), Judged::default(), "it is left out");
     }
 
     #[test]
@@ -239,10 +274,10 @@ mod tests {
         let anomalies = Anomalies::new(options(None));
         let all_alike = |from: u64| (0..WINDOW as u64).map(|i| event(from + i, 0, 0.25)).collect();
         anomalies.judge(all_alike(0));
-        assert_eq!(anomalies.percentile(0.25), Some(0.5), "all of them surprise as much");
+        assert_eq!(of_all(&anomalies, 0.25), Some(0.5), "all of them surprise as much");
         let likely = (0..WINDOW as u64).map(|i| event(i, 0, 0.75)).collect();
         assert_eq!(anomalies.judge(likely).unusual, 0);
-        assert_eq!(anomalies.percentile(0.75), Some(0.5), "the others have left");
+        assert_eq!(of_all(&anomalies, 0.75), Some(0.5), "the others have left");
         assert_eq!(anomalies.windows.lock().1.latest.len(), WINDOW);
         for i in 0..5 {
             anomalies.judge(vec![event(i, 0, 0.1)]);
@@ -254,6 +289,22 @@ mod tests {
         assert_eq!(anomalies.latest(0.0, 9).len(), 3);
         anomalies.forget(&[NodeId(2)]);
         assert_eq!(anomalies.latest(0.0, 9), []);
+    }
+
+    #[test]
+    fn a_window_is_the_sorted_latest_surprises_whatever_batches_they_come_in() {
+        let (mut window, mut all) = (Window::default(), Vec::new());
+        for batch in 0..60_u64 {
+            let count =
+                crate::device::rng::below([batch, 0, 7, 0], 500) as u64 + u64::from(batch == 40) * 6_000;
+            let batch: Vec<f32> =
+                (0..count).map(|i| crate::device::rng::below([batch, i, 8, 0], 300) as f32 / 7.0).collect();
+            all.extend(&batch);
+            window.extend(batch);
+            let mut expected = all[all.len().saturating_sub(WINDOW)..].to_vec();
+            expected.sort_unstable_by(f32::total_cmp);
+            assert_eq!(window.sorted, expected);
+        }
     }
 
     #[test]

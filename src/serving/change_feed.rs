@@ -20,8 +20,8 @@ pub struct ChangeFeed {
     engine: Arc<QueryEngine>,
     /// Taken from those that have changed, and not delivered.
     due: Vec<NodeId>,
-    /// Every event below was learned when they were taken.
-    learned: EdgeId,
+    /// Every event below was learned when they were taken; `None` before the first time.
+    learned: Option<EdgeId>,
     /// When they were taken, if anything was due.
     since: Option<Instant>,
     pass: Option<Pass>,
@@ -68,8 +68,13 @@ impl ChangeFeed {
     #[must_use]
     pub fn new(engine: Arc<QueryEngine>) -> Self {
         engine.states.changed.follow();
-        let learned = engine.progress.learned();
-        Self { engine, due: Vec::new(), learned, since: None, pass: None, passed: None }
+        Self { engine, due: Vec::new(), learned: None, since: None, pass: None, passed: None }
+    }
+
+    /// Whether `node` has a row.
+    #[must_use]
+    pub fn has_row(&self, node: NodeId) -> bool {
+        self.engine.states.has(node)
     }
 
     /// Makes `node` due.
@@ -95,6 +100,17 @@ impl ChangeFeed {
         true
     }
 
+    /// Forgets a pass that is under way, and that there was one: what was delivered is gone.
+    pub fn forget_passes(&mut self) {
+        (self.pass, self.passed) = (None, None);
+    }
+
+    /// Whether a pass is under way.
+    #[must_use]
+    pub fn is_passing(&self) -> bool {
+        self.pass.is_some()
+    }
+
     /// Whether other weights are served than the last whole pass began with.
     #[must_use]
     pub fn has_other_weights(&self) -> bool {
@@ -107,7 +123,7 @@ impl ChangeFeed {
             return;
         }
         // Before they are taken: what was learned then is among them.
-        self.learned = self.engine.progress.learned();
+        self.learned = Some(self.engine.progress.learned());
         self.engine.states.changed.take(&mut self.due);
         // Slices are cut off the end, so that ids come in order.
         self.due.reverse();
@@ -123,7 +139,7 @@ impl ChangeFeed {
         if nodes.is_empty() {
             return Ok(None);
         }
-        let rows = self.rows(nodes.clone());
+        let rows = self.rows_of(nodes.clone());
         if rows.is_err() {
             self.due.extend(nodes);
         }
@@ -144,7 +160,7 @@ impl ChangeFeed {
             return None;
         }
         self.since = None;
-        self.pass.is_none().then_some(self.learned)
+        self.learned.filter(|_| self.pass.is_none())
     }
 
     /// Nodes that are due, those that have changed since and, in a pass, about how many it has left.
@@ -155,7 +171,7 @@ impl ChangeFeed {
         self.due.len() + self.engine.states.changed.count() + pass
     }
 
-    /// For how long the nodes that were taken last have been due.
+    /// For how long the nodes that were taken last have been due; zero once they are delivered.
     #[must_use]
     pub fn behind(&self) -> Duration {
         self.since.map_or(Duration::ZERO, |since| since.elapsed())
@@ -164,6 +180,10 @@ impl ChangeFeed {
     fn next_nodes(&mut self) -> Vec<NodeId> {
         let mut nodes = self.due.split_off(self.due.len().saturating_sub(CHUNK_ROWS));
         nodes.reverse();
+        if nodes.is_empty() {
+            // Those before were delivered.
+            self.since = None;
+        }
         let Some(pass) = self.pass.as_mut().filter(|_| nodes.is_empty()) else { return nodes };
         while nodes.len() < CHUNK_ROWS
             && let Some(node) = self.engine.states.next_known(pass.next)
@@ -178,7 +198,11 @@ impl ChangeFeed {
         nodes
     }
 
-    fn rows(&self, nodes: Vec<NodeId>) -> Result<ChangedRows, QueryError> {
+    /// The rows of these nodes, of those that have one.
+    ///
+    /// # Errors
+    /// As [`next_rows`](Self::next_rows).
+    pub fn rows_of(&self, nodes: Vec<NodeId>) -> Result<ChangedRows, QueryError> {
         let moment = super::Moment { rows: None, ..self.engine.moment(None)? };
         let states = &self.engine.states;
         let known = nodes.iter().filter(|&&node| states.has(node));

@@ -18,6 +18,7 @@ use super::index::Generation;
 use super::{
     Anomalies, EmbeddingResponse, Freshness, IndexOptions, LiveIndex, NodeEmbedding, NodeNeighbor,
     NodeResponse, NodeStates, PairScore, Progress, QueryError, ScoreResponse, Source, Stores, UnknownKeys,
+    percentile, surprise,
 };
 use crate::device::Device;
 use crate::event::{EdgeId, EventTime, NodeId, NodeKey};
@@ -238,16 +239,17 @@ impl QueryEngine {
         let known: Vec<_> = ids.iter().flatten().filter_map(|&(src, dst)| src.zip(dst)).collect();
         let unique = distinct(known.iter().flat_map(|&(src, dst)| [src, dst]));
         let cold_ones = self.cold(&unique);
+        let mut surprises = self.anomalies.surprises();
         if source == Source::Baseline {
-            freshness.model_version = 0;
+            // Its scores are no probabilities.
+            (freshness.model_version, surprises) = (0, Arc::default());
         }
         let mut probabilities = self.pair_scores(&known, moment)?.into_iter();
         let mut score = |(src, dst): (Option<NodeId>, Option<NodeId>)| match src.zip(dst) {
             Some((src, dst)) => match probabilities.next().filter(|probability| probability.is_finite()) {
                 Some(probability) => {
                     let cold = [src, dst].iter().any(|&end| is_cold(end, &unique, &cold_ones));
-                    let percentile = self.anomalies.percentile(probability);
-                    let percentile = percentile.filter(|_| source != Source::Baseline);
+                    let percentile = percentile(&surprises, surprise(probability));
                     PairScore::Found { probability, percentile, cold }
                 }
                 None => PairScore::NotFinite,

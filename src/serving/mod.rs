@@ -30,7 +30,7 @@ mod stores;
 mod touched;
 mod walks;
 
-pub use anomalies::{Anomalies, Anomaly, AnomalyOptions, Judged, surprise};
+pub use anomalies::{Anomalies, Anomaly, AnomalyOptions, Judged, percentile, surprise};
 pub use change_feed::{ChangeFeed, ChangedRow, ChangedRows};
 pub use engine::{Moment, QueryEngine};
 pub use export::{EdgeExport, EdgeSlice, EmbeddingExport, EmbeddingSlice};

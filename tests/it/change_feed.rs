@@ -358,3 +358,55 @@ fn a_feed_that_cannot_be_is_named_before_the_start_and_while_it_runs() {
     delivered(&process, 1);
     assert_eq!(read(broker, "nowhere").latest.len(), 2);
 }
+
+/// Events a second that are trained on and rows a second that are delivered, over `seconds`, while a file is read.
+fn rates(start: &Start, seconds: u64) -> [f64; 2] {
+    let process = start.ready();
+    process.wait_until("training", |status| status["learner"]["trained_events"].as_u64().unwrap() > 5_000);
+    let sample = || {
+        let status = process.status();
+        let rows = status["feed"]["delivered_rows"].as_f64().unwrap_or_default();
+        (Instant::now(), status["learner"]["trained_events"].as_f64().unwrap(), rows)
+    };
+    let before = sample();
+    std::thread::sleep(Duration::from_secs(seconds));
+    let after = sample();
+    let took = (after.0 - before.0).as_secs_f64();
+    [(after.1 - before.1) / took, (after.2 - before.2) / took]
+}
+
+#[test]
+#[ignore = "measures; FEED_SECONDS=20 make feed-bench"]
+fn what_a_feed_costs_training() {
+    let Some(seconds) = std::env::var("FEED_SECONDS").ok().and_then(|text| text.parse().ok()) else { return };
+    let Some(broker) = Broker::shared() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let draw = |i: u64, of: u64, below: u64| evergraph::device::rng::draw(of, i) % below;
+    let rows = (0..2_000_000_u64).map(|i| format!("u{},i{},{i}", draw(i, 1, 30_000), draw(i, 2, 3_000)));
+    let events = crate::kafka_daemon::csv(folder.path().join("events.csv"), rows);
+    let (mut without, mut with) = (Vec::new(), Vec::new());
+    for round in 0..6 {
+        let data = tempfile::tempdir().unwrap();
+        // The full speed of training: what cannot be trained on waits in the file.
+        let start = Start::in_dir(data.path())
+            .set(&format!("ingest.file.path={}", events.display()))
+            .set("learner.lag_events_max=1000000000");
+        let feed = start
+            .set(&format!("feed.brokers={}", if round % 2 == 1 { broker.bootstrap() } else { String::new() }))
+            .set(&format!(
+                "feed.topic={}",
+                if round % 2 == 1 { format!("cost-{round}") } else { String::new() }
+            ))
+            .set("feed.create_partitions=4")
+            .set("feed.rows_per_second_max=10000");
+        let found = rates(&feed, seconds);
+        eprintln!("trained, rows a second: {found:.0?}");
+        if round % 2 == 1 { with.push(found) } else { without.push(found) }
+    }
+    let median = |runs: &mut Vec<[f64; 2]>, of: usize| {
+        runs.sort_by(|a, b| a[of].total_cmp(&b[of]));
+        runs[runs.len() / 2][of]
+    };
+    let (rows, ratio) = (median(&mut with, 1), median(&mut with, 0) / median(&mut without, 0));
+    eprintln!("with {rows:.0} rows a second, training runs at {ratio:.3} of its speed without a feed");
+}

@@ -123,16 +123,18 @@ pub struct Pace<'a> {
 }
 
 /// Writes a snapshot into `dir`, as of a capture of the index with these `stores`. `history` identifies the log up to
-/// there. One of the same position, which was of no use then, is replaced.
+/// there. One of the same position, which was of no use then, is replaced. `complete` is called when all is written, and
+/// before there is a snapshot.
 ///
 /// # Errors
-/// The file system refuses, rows or entries on disk cannot be read, or it was stopped.
+/// The file system refuses, rows or entries on disk cannot be read, `complete` fails, or it was stopped.
 pub fn write(
     dir: &Path,
     (capture, history): (&Capture, u64),
     stores: &Stores,
     meanwhile: &DeletedMeanwhile,
     pace: Pace<'_>,
+    complete: &dyn Fn() -> io::Result<()>,
 ) -> Result<WrittenSnapshot, SnapshotError> {
     let begun = Instant::now();
     let position = capture.position();
@@ -143,7 +145,8 @@ pub fn write(
     meanwhile.end();
     let renamed = written.and_then(|()| {
         let finished = dir.join(name(position));
-        replace(&unfinished, &finished)
+        complete()
+            .and_then(|()| replace(&unfinished, &finished))
             .and_then(|()| File::open(dir)?.sync_all())
             .map_err(|source| SnapshotError::of(&finished, source))
     });

@@ -66,7 +66,7 @@ fn an_index_from_a_snapshot_and_the_log_behind_it_is_the_one_that_runs() {
     let written = std::thread::scope(|scope| {
         let write = || {
             let pace = snapshot::Pace { rate: &rate, stop: &stop };
-            snapshot::write(folder.path(), (&capture, history), &stores, &meanwhile, pace)
+            snapshot::write(folder.path(), (&capture, history), &stores, &meanwhile, pace, &|| Ok(()))
         };
         let writing = scope.spawn(write);
         let mut number = 200;
@@ -105,7 +105,7 @@ fn a_damaged_snapshot_is_an_error_that_names_the_file() {
     let (rate, stop) = (WriteRate::default(), AtomicBool::new(false));
     let write = || {
         let pace = snapshot::Pace { rate: &rate, stop: &stop };
-        snapshot::write(folder.path(), (&capture, 7), stores, meanwhile, pace)
+        snapshot::write(folder.path(), (&capture, 7), stores, meanwhile, pace, &|| Ok(()))
     };
     write().unwrap();
     let path = folder.path().join(snapshot::name(capture.position()));

@@ -9,6 +9,9 @@ use crate::catalog::{Catalog, CatalogError};
 use crate::event::{NodeId, NodeKey};
 use crate::graph::NodeDictionary;
 
+/// Names that are written at a time.
+const NAMES_MAX: usize = 1000;
+
 /// The names of deleted nodes that the feed owes to its readers.
 pub(in crate::daemon) struct Deletions {
     keys: Arc<NodeDictionary>,
@@ -24,19 +27,21 @@ impl Deletions {
         Self { keys, catalog, taken: Mutex::default(), any: AtomicBool::new(true) }
     }
 
-    /// Writes those that there are to the catalog.
+    /// Writes those that there are to the catalog. Calls `pulse` every so often.
     ///
     /// # Errors
     /// The catalog refuses: the next call tries them again.
-    pub(in crate::daemon) fn record(&self) -> Result<(), CatalogError> {
+    pub(in crate::daemon) fn record(&self, pulse: &dyn Fn()) -> Result<(), CatalogError> {
         let mut taken = self.taken.lock();
         taken.extend(self.keys.take_forgotten().iter().map(ToString::to_string));
-        if taken.is_empty() {
-            return Ok(());
+        while !taken.is_empty() {
+            let count = taken.len().min(NAMES_MAX);
+            // Others use the catalog in between.
+            self.catalog.lock().owe_deletions(&taken[..count])?;
+            taken.drain(..count);
+            self.any.store(true, Ordering::Release);
+            pulse();
         }
-        self.catalog.lock().owe_deletions(&taken)?;
-        taken.clear();
-        self.any.store(true, Ordering::Release);
         Ok(())
     }
 

@@ -1,6 +1,7 @@
 //! The change feed: a thread that delivers to a topic of Kafka what the learner has changed.
 //!
-//! At least once, and nothing is lost: how far it has delivered is in the catalog, as a log position. A start makes the
+//! At least once, and nothing is lost: how far it has delivered is in the catalog, as a log position, for one topic at
+//! one set of brokers in one format. A start makes the
 //! nodes due of what the log has from there to the checkpoint that the learner goes on from; what is behind that, the
 //! learner learns again, and its nodes are due by that. Where the log does not tell (it was cut, or nodes were deleted
 //! in that part of it, which changes others), all nodes are due.
@@ -16,9 +17,9 @@ mod worker;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 
 pub(super) use self::deletions::Deletions;
 pub(super) use self::status::FeedStatus;
@@ -37,13 +38,16 @@ use crate::serving::ChangeFeed;
 /// The catalog cannot be written.
 pub(super) fn prepare(config: &Config, store: &Store) -> Result<Option<Arc<Deletions>>> {
     let catalog = store.checkpoints.catalog();
-    if config.feed.topic.is_empty() {
-        if catalog.lock().forget_feeds()? {
-            tracing::warn!(
-                "there is no change feed any more: should one begin again, give it a new topic, since nodes that are \
-                 deleted meanwhile stay in the old one"
-            );
-        }
+    let target = (!config.feed.topic.is_empty()).then(|| target(config));
+    if catalog.lock().forget_feeds_but(target.as_deref())? {
+        tracing::warn!(
+            "the change feed goes elsewhere, or there is none any more: should it go to the old topic again, give it a \
+             new one, since nodes that are deleted meanwhile stay in the old one"
+        );
+    }
+    if target.is_none() {
+        // Nobody will deliver them.
+        catalog.lock().settle_deletions(i64::MAX)?;
         return Ok(None);
     }
     let keys = store.index.stores.keys.clone();
@@ -51,14 +55,22 @@ pub(super) fn prepare(config: &Config, store: &Store) -> Result<Option<Arc<Delet
     Ok(Some(Arc::new(Deletions::new(keys, catalog))))
 }
 
+/// What the readers of a feed read: rows that were delivered elsewhere, or in another form, are not there.
+fn target(config: &Config) -> String {
+    let feed = &config.feed;
+    let brokers = if feed.brokers.is_empty() { &config.ingest.kafka.brokers } else { &feed.brokers };
+    format!("{} at {brokers}: {:?} {}", feed.topic, feed.format, feed.collection)
+}
+
 /// Has the next start deliver all rows; whether any had been delivered.
 ///
 /// # Errors
-/// When a daemon runs on the data directory, or it cannot be opened.
+/// When there is no feed, a daemon runs on the data directory, or it cannot be opened.
 pub fn resend(config: &Config) -> Result<bool> {
+    ensure!(!config.feed.topic.is_empty(), "there is no change feed: feed.topic is empty");
     // Opened as a whole, so that no daemon runs on it meanwhile.
     let store = Store::open(config)?;
-    Ok(store.checkpoints.catalog().lock().forget_feeds()?)
+    Ok(store.checkpoints.catalog().lock().forget_feeds_but(None)?)
 }
 
 /// Starts the thread, once the learner has taken up its checkpoint and before it goes on.
@@ -81,7 +93,8 @@ pub(super) fn start(
     let worker = Worker {
         feed: ChangeFeed::new(parts.engine.clone()),
         topic: FeedTopic::new(outlet, format),
-        name: settings.topic.clone(),
+        topic_name: settings.topic.clone(),
+        target: target(config),
         limits,
         log: store.log.readers(),
         began: parts.progress.learned(),
@@ -90,6 +103,8 @@ pub(super) fn start(
         status: parts.feed.clone(),
         saved: None,
         saved_at: None,
+        taken_at: Instant::now(),
+        failing_since: None,
     };
     let (flag, pulse) = (stop.clone(), parts.health.heartbeat("feed", PULSE_LIMIT));
     let nice = u8::try_from(config.learner.nice / 2).unwrap_or_default();

@@ -2,8 +2,8 @@
 //! that have changed, slice by slice, then those of a pass over all nodes.
 //!
 //! A row that is sent may be of a node whose name another had before, and then the deletion of that one must not come
-//! last. Nodes are taken before names are, so the deletion of a name is known when a later node of that name is due;
-//! and where a deletion is sent again, or late, the node that has the name now is due once more.
+//! last. Nodes are taken before names are, so the deletion of a name is known when a later node of that name is due. A
+//! deletion that is sent again, or late, finds the later node: then its row is sent in place of the deletion.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,10 +13,10 @@ use parking_lot::Mutex;
 
 use super::{Deletions, FeedStatus};
 use crate::catalog::{Catalog, FeedRow};
-use crate::event::{EdgeId, NodeKey};
+use crate::event::{EdgeId, NodeId, NodeKey};
 use crate::ingest::produce::FeedTopic;
 use crate::log::{LogError, LogReaders};
-use crate::serving::{ChangeFeed, QueryError};
+use crate::serving::{ChangeFeed, ChangedRows, QueryError};
 
 /// Pause after a delivery that failed, and the longest after several.
 const RETRY: Duration = Duration::from_millis(500);
@@ -30,6 +30,16 @@ const SAVE_EVERY: Duration = Duration::from_secs(5);
 
 /// Deletions that are sent at a time.
 const DELETIONS_MAX: usize = 1000;
+
+/// What came of reading the log.
+enum Logged {
+    /// Its nodes are due.
+    Touched,
+    /// Others may have changed, too.
+    OthersChanged,
+    /// It was not read to its end.
+    Interrupted,
+}
 
 /// How fast rows may be delivered, and which.
 pub(super) struct Limits {
@@ -46,7 +56,9 @@ pub(super) struct Limits {
 pub(super) struct Worker {
     pub feed: ChangeFeed,
     pub topic: FeedTopic,
-    pub name: String,
+    pub topic_name: String,
+    /// Under which the catalog has the position.
+    pub target: String,
     pub limits: Limits,
     pub log: LogReaders,
     /// The position from which the learner goes on.
@@ -54,9 +66,13 @@ pub(super) struct Worker {
     pub deletions: Arc<Deletions>,
     pub catalog: Arc<Mutex<Catalog>>,
     pub status: Arc<FeedStatus>,
-    /// What the catalog has, and since when.
+    /// What the catalog has, and since when; `None`: not all rows were delivered yet.
     pub saved: Option<FeedRow>,
     pub saved_at: Option<Instant>,
+    /// When changed nodes were taken last.
+    pub taken_at: Instant,
+    /// Since when deliveries have failed.
+    pub failing_since: Option<Instant>,
 }
 
 impl Worker {
@@ -71,28 +87,33 @@ impl Worker {
             pulse();
             !stop.load(Ordering::Acquire)
         };
-        self.status.begin(&self.name);
-        let mut resumed = false;
-        let mut retry = RETRY;
+        self.status.begin(&self.topic_name);
+        let (mut resumed, mut retry) = (false, RETRY);
         while proceed() {
             let begun = Instant::now();
-            let outcome = if resumed { Ok(()) } else { self.resume(&proceed) };
-            resumed |= outcome.is_ok();
-            match outcome.and_then(|()| self.turn(&proceed)) {
+            let outcome = if resumed { Ok(true) } else { self.resume(&proceed) };
+            let outcome = outcome.and_then(|is_whole| {
+                resumed = is_whole;
+                if resumed { self.turn(&proceed) } else { Ok(()) }
+            });
+            match outcome {
                 Ok(()) => {
+                    self.failing_since = None;
                     self.status.running();
                     retry = RETRY;
                     pause(self.limits.coalesce.saturating_sub(begun.elapsed()), &proceed);
                 }
                 Err(why) => {
+                    self.failing_since.get_or_insert(begun);
                     self.status.failing(&why);
                     pause(retry, &proceed);
                     retry = (retry * 2).min(RETRY_MAX);
                 }
             }
-            self.status.pending(self.feed.pending(), self.feed.behind());
+            self.report();
         }
-        if let Err(why) = self.save(Duration::ZERO) {
+        let saved = if resumed { self.save(Duration::ZERO) } else { Ok(()) };
+        if let Err(why) = saved {
             tracing::warn!(
                 why,
                 "how far the change feed is was not recorded; the next start repeats some of it"
@@ -100,49 +121,61 @@ impl Worker {
         }
     }
 
-    /// Makes due what may not have been delivered before the start.
-    fn resume(&mut self, proceed: &impl Fn() -> bool) -> Result<(), String> {
-        let row = self.catalog.lock().feed(&self.name).map_err(|error| error.to_string())?;
-        self.feed.set_passed(row.and_then(|row| row.model_version));
-        self.saved = row;
-        let Some(row) = row else { return Ok(()) };
-        let whole = self.touch_logged(EdgeId(row.position), proceed).map_err(|error| error.to_string())?;
-        if !whole {
-            // A pass begins, as without a position.
-            self.saved = None;
-        }
-        Ok(())
+    fn report(&self) {
+        let failing = self.failing_since.map_or(Duration::ZERO, |since| since.elapsed());
+        self.status.pending(self.feed.pending(), self.feed.behind().max(failing));
     }
 
-    /// Makes due the nodes of what is in the log from `from` to where the learner goes on; `false` if others may have
-    /// changed, too.
-    fn touch_logged(&self, from: EdgeId, proceed: &impl Fn() -> bool) -> Result<bool, LogError> {
-        if from < self.log.first() || from > self.log.durable_end() {
-            return Ok(false);
-        }
-        let mut reader = self.log.reader(from);
-        while reader.position() < self.began
-            && proceed()
-            && let Some(frame) = reader.next_frame()?
-        {
-            let batch = &frame.batch;
-            if batch.has_deletions() {
-                return Ok(false);
+    /// Makes due what may not have been delivered before the start; whether it came to the end of that.
+    fn resume(&mut self, proceed: &impl Fn() -> bool) -> Result<bool, String> {
+        self.deletions.record(&|| _ = proceed()).map_err(|error| error.to_string())?;
+        let row = self.catalog.lock().feed(&self.target).map_err(|error| error.to_string())?;
+        let Some(row) = row else { return Ok(true) };
+        match self.touch_logged(EdgeId(row.position), proceed).map_err(|error| error.to_string())? {
+            Logged::Touched => {
+                self.feed.set_passed(row.model_version);
+                self.saved = Some(row);
             }
-            batch.src.iter().chain(&batch.dst).for_each(|&node| self.feed.touch(node));
+            // A pass begins, as without a position.
+            Logged::OthersChanged => {}
+            Logged::Interrupted => return Ok(false),
         }
         Ok(true)
     }
 
+    /// Makes due the nodes of what is in the log from `from` to where the learner goes on.
+    fn touch_logged(&self, from: EdgeId, proceed: &impl Fn() -> bool) -> Result<Logged, LogError> {
+        if from < self.log.first() || from > self.log.durable_end() {
+            return Ok(Logged::OthersChanged);
+        }
+        let mut reader = self.log.reader(from);
+        while reader.position() < self.began {
+            if !proceed() {
+                return Ok(Logged::Interrupted);
+            }
+            let Some(frame) = reader.next_frame()? else { break };
+            let batch = &frame.batch;
+            if batch.has_deletions() {
+                return Ok(Logged::OthersChanged);
+            }
+            batch.src.iter().chain(&batch.dst).for_each(|&node| self.feed.touch(node));
+        }
+        Ok(Logged::Touched)
+    }
+
     fn turn(&mut self, proceed: &impl Fn() -> bool) -> Result<(), String> {
-        self.feed.take();
+        self.take();
         let other_weights = self.limits.all_of_a_version && self.feed.has_other_weights();
         if (self.saved.is_none() || other_weights) && !self.feed.begin_pass() {
             // There are no weights yet, and no rows.
-            return self.deliver_deletions();
+            return self.deliver_deletions(proceed);
         }
         while proceed() {
-            self.deliver_deletions()?;
+            // What changes during a pass does not wait for its end.
+            if self.feed.is_passing() && self.taken_at.elapsed() >= self.limits.coalesce {
+                self.take();
+            }
+            self.deliver_deletions(proceed)?;
             let begun = Instant::now();
             let rows = match self.feed.next_rows() {
                 Ok(Some(rows)) => rows,
@@ -151,55 +184,101 @@ impl Worker {
                 Err(error) => return Err(error.to_string()),
             };
             let (computing, count) = (begun.elapsed(), rows.rows.len());
-            if count > 0
-                && let Err(why) = self.topic.deliver_rows(&rows)
-            {
+            let delivered = self.deliver_rows(&rows);
+            if let Err(why) = delivered {
                 self.feed.give_back(rows);
                 return Err(why);
             }
-            self.status.delivered(count, 0);
-            self.status.pending(self.feed.pending(), self.feed.behind());
+            self.report();
             pause(self.limits.pause(computing, begun.elapsed(), count), proceed);
         }
         self.save(SAVE_EVERY)
     }
 
+    fn take(&mut self) {
+        self.taken_at = Instant::now();
+        self.feed.take();
+    }
+
+    fn deliver_rows(&mut self, rows: &ChangedRows) -> Result<(), String> {
+        if rows.rows.is_empty() {
+            return Ok(());
+        }
+        let delivered = self.topic.deliver_rows(rows);
+        self.notice_new_topic()?;
+        delivered?;
+        self.status.delivered(rows.rows.len(), 0);
+        Ok(())
+    }
+
+    /// Begins anew where the topic was gone, and was created again.
+    fn notice_new_topic(&mut self) -> Result<(), String> {
+        if self.topic.take_created() && self.saved.take().is_some() {
+            tracing::warn!(
+                topic = self.topic_name,
+                "the topic of the change feed was gone; all rows are delivered again"
+            );
+            self.feed.forget_passes();
+            self.catalog.lock().forget_feeds_but(None).map_err(|error| error.to_string())?;
+        }
+        Ok(())
+    }
+
     /// Sends the deletions that are owed.
-    fn deliver_deletions(&mut self) -> Result<(), String> {
-        self.deletions.record().map_err(|error| error.to_string())?;
+    fn deliver_deletions(&mut self, proceed: &impl Fn() -> bool) -> Result<(), String> {
+        self.deletions.record(&|| _ = proceed()).map_err(|error| error.to_string())?;
         if !self.deletions.take_any() {
             return Ok(());
         }
-        let sent = self.send_owed();
-        if sent.is_err() {
+        let sent = self.send_owed(proceed);
+        if sent != Ok(true) {
             self.deletions.set_any();
         }
-        sent
+        sent.map(drop)
     }
 
-    fn send_owed(&mut self) -> Result<(), String> {
-        loop {
+    /// Whether none is left.
+    fn send_owed(&mut self, proceed: &impl Fn() -> bool) -> Result<bool, String> {
+        while proceed() {
             let owed =
                 self.catalog.lock().owed_deletions(DELETIONS_MAX).map_err(|error| error.to_string())?;
-            let Some(&(last, _)) = owed.last() else { return Ok(()) };
-            self.topic.deliver_deletions(owed.iter().map(|(_, node)| node.as_str()))?;
-            let now = owed.iter().filter_map(|(_, node)| self.deletions.has_now(&NodeKey::from_text(node)));
-            now.for_each(|node| self.feed.touch(node));
+            let Some(&(last, _)) = owed.last() else { return Ok(true) };
+            // A node that has the name now, and a row, takes the place of the one that went.
+            let now = |node: &str| self.deletions.has_now(&NodeKey::from_text(node));
+            let (again, gone): (Vec<_>, Vec<_>) = owed
+                .iter()
+                .map(|(_, node)| (node, now(node)))
+                .partition(|(_, node)| node.is_some_and(|node| self.feed.has_row(node)));
+            let gone: Vec<&str> = gone.into_iter().map(|(node, _)| node.as_str()).collect();
+            let again: Vec<NodeId> = again.into_iter().filter_map(|(_, node)| node).collect();
+            let deleted = gone.len();
+            let delivered = self.topic.deliver_deletions(gone.into_iter());
+            self.notice_new_topic()?;
+            delivered?;
+            match self.feed.rows_of(again) {
+                Ok(rows) => self.deliver_rows(&rows)?,
+                Err(error) => return Err(error.to_string()),
+            }
             self.catalog.lock().settle_deletions(last).map_err(|error| error.to_string())?;
-            self.status.delivered(0, owed.len());
+            self.status.delivered(0, deleted);
         }
+        Ok(false)
     }
 
     /// Records how far it is, if all that was taken is delivered and the last record is older than `age`.
     fn save(&mut self, age: Duration) -> Result<(), String> {
         let Some(position) = self.feed.delivered() else { return Ok(()) };
+        if self.saved.is_none() && self.feed.passed().is_none() {
+            // Not all rows were delivered yet.
+            return Ok(());
+        }
         self.status.complete_to(position.0);
         let row = FeedRow { position: position.0, model_version: self.feed.passed() };
         let is_young = self.saved.is_some() && self.saved_at.is_some_and(|at| at.elapsed() < age);
         if self.saved == Some(row) || is_young {
             return Ok(());
         }
-        self.catalog.lock().set_feed(&self.name, row).map_err(|error| error.to_string())?;
+        self.catalog.lock().set_feed(&self.target, row).map_err(|error| error.to_string())?;
         (self.saved, self.saved_at) = (Some(row), Some(Instant::now()));
         Ok(())
     }

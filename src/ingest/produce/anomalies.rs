@@ -37,7 +37,7 @@ impl AnomalyTopic {
     ///
     /// # Errors
     /// The fault that keeps it from being used.
-    pub fn check(&self) -> Result<usize, KafkaFault> {
+    pub fn check(&mut self) -> Result<usize, KafkaFault> {
         self.outlet.check()
     }
 

@@ -98,8 +98,13 @@ impl FeedTopic {
     ///
     /// # Errors
     /// The fault that keeps it from being used.
-    pub fn check(&self) -> Result<usize, KafkaFault> {
+    pub fn check(&mut self) -> Result<usize, KafkaFault> {
         self.outlet.check()
+    }
+
+    /// Whether the topic was created since the last call: then nothing is in it.
+    pub fn take_created(&mut self) -> bool {
+        self.outlet.take_created()
     }
 
     /// Delivers rows: returns when the brokers have acknowledged all of them.

@@ -31,6 +31,8 @@ pub struct OutletOptions {
 pub(super) struct TopicOutlet {
     options: OutletOptions,
     producer: Option<BatchProducer>,
+    /// Whether the topic was created since this was asked last.
+    created: bool,
 }
 
 /// A message.
@@ -44,16 +46,17 @@ pub(super) struct Message {
 impl TopicOutlet {
     /// A topic that was not looked at yet.
     pub fn new(options: OutletOptions) -> Self {
-        Self { options, producer: None }
+        Self { options, producer: None, created: false }
     }
 
     /// Checks the topic, or creates it where the options say so; returns how many partitions it has.
-    pub fn check(&self) -> Result<usize, KafkaFault> {
+    pub fn check(&mut self) -> Result<usize, KafkaFault> {
         let OutletOptions { client, topic, create_partitions, compacted, .. } = self.options.clone();
         let mut reader = KafkaSourceOptions::new("", &topic, "evergraph-outlet");
         reader.client = client.clone();
         let target = TopicTarget { client, topic: topic.clone(), create_partitions };
-        target.prepare_with(if compacted { &[("cleanup.policy", "compact")] } else { &[] })?;
+        self.created |=
+            target.prepare_with(if compacted { &[("cleanup.policy", "compact")] } else { &[] })?;
         let partitions = preflight(&reader, CHECK_TIMEOUT)?.partitions.len();
         match is_compacted(&reader, CHECK_TIMEOUT) {
             Ok(false) if compacted => tracing::warn!(
@@ -65,6 +68,11 @@ impl TopicOutlet {
             Err(fault) => tracing::debug!(topic, %fault, "whether the topic is compacted is not known"),
         }
         Ok(partitions)
+    }
+
+    /// Whether the topic was created since the last call: then nothing is in it.
+    pub fn take_created(&mut self) -> bool {
+        std::mem::take(&mut self.created)
     }
 
     /// Delivers messages: returns when the brokers have acknowledged all of them. Else, in words, why they are to be

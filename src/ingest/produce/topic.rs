@@ -66,16 +66,18 @@ impl TopicTarget {
     /// # Errors
     /// The fault that keeps it from being used.
     pub fn prepare(&self) -> Result<(), KafkaFault> {
-        self.prepare_with(&[])
+        self.prepare_with(&[]).map(drop)
     }
 
-    /// The same, with settings for a topic that is created.
-    pub(super) fn prepare_with(&self, settings: &[(&str, &str)]) -> Result<(), KafkaFault> {
+    /// The same, with settings for a topic that is created; whether it was.
+    pub(super) fn prepare_with(&self, settings: &[(&str, &str)]) -> Result<bool, KafkaFault> {
         let mut options = KafkaSourceOptions::new(&self.client.brokers, &self.topic, "evergraph-ingest");
         options.client = self.client.clone();
         match (preflight(&options, CONNECT_TIMEOUT), self.create_partitions) {
-            (Ok(_), _) => Ok(()),
-            (Err(KafkaFault::TopicMissing { .. }), Some(partitions)) => self.create(partitions, settings),
+            (Ok(_), _) => Ok(false),
+            (Err(KafkaFault::TopicMissing { .. }), Some(partitions)) => {
+                self.create(partitions, settings).map(|()| true)
+            }
             (Err(fault), _) => Err(fault),
         }
     }

@@ -8,13 +8,16 @@
 //! has that of its type, unless it is `optional`. But 64-bit integers are numbers, as everywhere here.
 //!
 //! The bytes come from outside, and so does the schema. Both are bounded: the depth of a schema, which is parsed on the
-//! stack, the depth of a value by `prost`, and the length of either text.
+//! stack, the depth of a value by `prost`, and the length of either text. A `google.protobuf.Any` is not read: it would be
+//! as deep as its bytes.
 
 use std::collections::HashMap;
 use std::fmt;
 use std::io;
 
-use prost_reflect::{DynamicMessage, FileDescriptor, MessageDescriptor, SerializeOptions};
+use prost_reflect::{
+    DynamicMessage, FileDescriptor, MessageDescriptor, ReflectMessage, SerializeOptions, Value,
+};
 use protox::file::{ChainFileResolver, File, FileResolver, GoogleFileResolver};
 use thiserror::Error;
 
@@ -25,8 +28,15 @@ const SCHEMA_DEPTH_MAX: usize = 100;
 /// Most messages around one.
 const PLACES_MAX: u64 = 64;
 
+/// The message that holds bytes of another one, whichever.
+const ANY: &str = "google.protobuf.Any";
+
 /// A schema by which values are read.
-pub struct ProtobufSchema(FileDescriptor);
+pub struct ProtobufSchema {
+    file: FileDescriptor,
+    /// Whether a value may hold an [`ANY`].
+    has_any: bool,
+}
 
 impl fmt::Debug for ProtobufSchema {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -94,7 +104,9 @@ impl ProtobufSchema {
         let mut compiler = protox::Compiler::with_file_resolver(resolver);
         compiler.open_file(ROOT).map_err(|error| error.to_string())?;
         let file = compiler.descriptor_pool().get_file_by_name(ROOT);
-        file.map(Self).ok_or_else(|| "it describes nothing".to_owned())
+        let file = file.ok_or_else(|| "it describes nothing".to_owned())?;
+        let has_any = file.parent_pool().get_message_by_name(ANY).is_some();
+        Ok(Self { file, has_any })
     }
 
     /// Reads a value, and the places of its message before it, as JSON text of at most `bytes_max` bytes.
@@ -109,6 +121,10 @@ impl ProtobufSchema {
         let message = self.message(&mut value)?;
         let message =
             DynamicMessage::decode(message, value).map_err(|error| undecodable(error.to_string()))?;
+        // Its JSON is that of what it holds, which may be another one, as deep as bytes go.
+        if self.has_any && holds_any(&message) {
+            return Err(undecodable(format!("it has a {ANY}, which is not read")));
+        }
         let options = SerializeOptions::new()
             .stringify_64_bit_integers(false)
             .use_proto_field_name(true)
@@ -134,7 +150,7 @@ impl ProtobufSchema {
         let at = |place: u64, mut messages: Messages<'_>| {
             usize::try_from(place).ok().and_then(|place| messages.nth(place)).ok_or_else(|| nowhere(place))
         };
-        let mut message = at(first, Box::new(self.0.messages()))?;
+        let mut message = at(first, Box::new(self.file.messages()))?;
         for _ in 1..count {
             let place = number(bytes)?;
             let found = at(place, Box::new(message.child_messages()))?;
@@ -142,6 +158,19 @@ impl ProtobufSchema {
         }
         Ok(message)
     }
+}
+
+/// Whether a message, or one in it, is an [`ANY`]. Messages are as deep as they were decoded.
+fn holds_any(message: &DynamicMessage) -> bool {
+    fn of(value: &Value) -> bool {
+        match value {
+            Value::Message(message) => holds_any(message),
+            Value::List(values) => values.iter().any(of),
+            Value::Map(values) => values.values().any(of),
+            _ => false,
+        }
+    }
+    message.descriptor().full_name() == ANY || message.fields().any(|(_, value)| of(value))
 }
 
 type Messages<'a> = Box<dyn Iterator<Item = MessageDescriptor> + 'a>;
