@@ -14,6 +14,8 @@
 #   KAFKA_CONTROLLER_PORT                                          (default: KAFKA_PORT + 1)
 #   KAFKA_SASL_PORT     also listen with SASL/PLAIN and ACLs here  (default: no such listener)
 #                       users: evergraph/evergraph-secret (may do all), guest/guest-secret (may do nothing)
+#   KAFKA_OAUTH_PORT    also listen with SASL/OAUTHBEARER here     (default: no such listener)
+#   KAFKA_OAUTH_JWKS    the keys that tokens for evergraph-test by evergraph-issuer are signed with, a file
 #   KAFKA_HEAP          JVM heap                                   (default: 512m)
 #   KAFKA_WAIT          seconds to wait until ready                (default: 60)
 #   KAFKA_BROKER        kafka | tansu | auto                       (default: auto)
@@ -126,6 +128,11 @@ write_config() {
     advertised+=",SASL://127.0.0.1:$KAFKA_SASL_PORT"
     protocols+=",SASL:SASL_PLAINTEXT"
   fi
+  if [[ -n ${KAFKA_OAUTH_PORT:-} ]]; then
+    listeners+=",OAUTH://127.0.0.1:$KAFKA_OAUTH_PORT"
+    advertised+=",OAUTH://127.0.0.1:$KAFKA_OAUTH_PORT"
+    protocols+=",OAUTH:SASL_PLAINTEXT"
+  fi
   {
     cat <<PROPERTIES
 process.roles=broker,controller
@@ -159,6 +166,20 @@ authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
 super.users=User:ANONYMOUS;User:evergraph
 PROPERTIES
     fi
+    if [[ -n ${KAFKA_OAUTH_PORT:-} ]]; then
+      local oauth=org.apache.kafka.common.security.oauthbearer
+      # A session lasts as long as its token, or an hour. The default validator checks no signatures.
+      cat <<PROPERTIES
+listener.name.oauth.sasl.enabled.mechanisms=OAUTHBEARER
+listener.name.oauth.oauthbearer.sasl.jaas.config=$oauth.OAuthBearerLoginModule required;
+listener.name.oauth.oauthbearer.sasl.server.callback.handler.class=$oauth.OAuthBearerValidatorCallbackHandler
+listener.name.oauth.oauthbearer.connections.max.reauth.ms=3600000
+sasl.oauthbearer.jwt.validator.class=$oauth.BrokerJwtValidator
+sasl.oauthbearer.jwks.endpoint.url=file://$KAFKA_OAUTH_JWKS
+sasl.oauthbearer.expected.audience=evergraph-test
+sasl.oauthbearer.expected.issuer=evergraph-issuer
+PROPERTIES
+    fi
   } >"$data/server.properties"
   cat >"$data/log4j2.properties" <<PROPERTIES
 rootLogger.level=INFO
@@ -181,8 +202,10 @@ launch_kafka() {
     run_java -Xmx128m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -cp "$libs/*" kafka.tools.StorageTool format -t "$id" \
       -c "$data/server.properties" >"$data/format.log" 2>&1 || { tail -n 5 "$data/format.log" >&2; return 1; }
   fi
+  local oauth=org.apache.kafka.sasl.oauthbearer
   # Quick to start and modest on small machines, at some cost in peak throughput.
   setsid java "-Xmx${KAFKA_HEAP:-512m}" -Xms64m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Djava.awt.headless=true \
+    -D$oauth.allowed.urls="file://${KAFKA_OAUTH_JWKS:-}" -D$oauth.allowed.files="${KAFKA_OAUTH_JWKS:-}" \
     -Dlog4j2.configurationFile="$data/log4j2.properties" -cp "$libs/*" \
     kafka.Kafka "$data/server.properties" </dev/null >"$data/broker.log" 2>&1 9>&- &
   record kafka $!

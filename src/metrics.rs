@@ -111,6 +111,8 @@ group! {
         "Rejected events written to the dead-letter topic or file.";
     reconnects: IntCounterVec ["source"] = "ingest_reconnects_total"
         "Times a source began with a new Kafka client because no broker was connected for 30 seconds.";
+    token_failures: IntCounterVec ["source"] = "ingest_token_failures_total"
+        "Times no token could be had with which a source logs in to Kafka (SASL/OAUTHBEARER).";
     late_events: IntCounterVec ["action"] = "ingest_late_events_total"
         "Events older than the allowed lateness, by the action of the policy: accept, drop or dead_letter.";
     lag_records: IntGaugeVec ["source", "partition"] = "ingest_lag_records"

@@ -129,6 +129,9 @@ pub struct SourceReport {
     /// Times it began with a new client because the old one found no broker.
     #[serde(skip)]
     pub reconnects: u64,
+    /// Times no token to log in with could be had.
+    #[serde(skip)]
+    pub token_failures: u64,
     /// Events rejected, by reason.
     #[serde(skip)]
     pub rejected_by_reason: Vec<(&'static str, u64)>,

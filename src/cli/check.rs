@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use chrono::DateTime;
 use clap::Args;
 
 use super::{ConfigArgs, machine, output, sample};
@@ -239,7 +240,12 @@ fn event_file(config: &Config) -> Result<String, String> {
 
 fn topic(options: &KafkaSourceOptions) -> Result<String, String> {
     let report = preflight(options, BROKER_PATIENCE).map_err(|fault| fault.to_string())?;
-    Ok(format!("topic {} has {} partitions", options.topic, report.partitions.len()))
+    let login = report.logged_in.map_or_else(String::new, |login| {
+        let until = DateTime::from_timestamp_millis(login.valid_until_unix_ms).unwrap_or_default();
+        let (who, issuer, until) = (login.principal, login.issuer, until.format("%Y-%m-%dT%H:%M:%SZ"));
+        format!("; logs in as {who} by a token of {issuer}, valid until {until}")
+    });
+    Ok(format!("topic {} has {} partitions{login}", options.topic, report.partitions.len()))
 }
 
 /// The topics that are written to.

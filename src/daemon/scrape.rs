@@ -108,6 +108,7 @@ fn ingest(metrics: &Metrics, ingest: &IngestStatus) {
         mirror(&events("ignored"), source.ignored_events);
         mirror(&metrics.ingest.dead_letters.with_label_values(&[name]), source.dead_letters);
         mirror(&metrics.ingest.reconnects.with_label_values(&[name]), source.reconnects);
+        mirror(&metrics.ingest.token_failures.with_label_values(&[name]), source.token_failures);
         set_state(&metrics.ingest.source_state, name, source.state, &super::sources::STATES);
         for (partition, lag) in &source.lag_records {
             metrics.ingest.lag_records.with_label_values(&[name, &partition.to_string()]).set(*lag);
@@ -143,6 +144,7 @@ mod tests {
             paused_by: None,
             paused_since_unix_ms: None,
             reconnects: 0,
+            token_failures: 0,
             rejected_by_reason: Vec::new(),
         };
         IngestStatus {

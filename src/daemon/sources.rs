@@ -382,6 +382,7 @@ fn report(name: &str, state: &'static str, detail: String, stats: &IngestStats) 
         paused_by: None,
         paused_since_unix_ms: None,
         reconnects: counts.reconnects,
+        token_failures: counts.token_failures,
         rejected_by_reason: counts.rejected,
     }
 }

@@ -4,13 +4,15 @@
 //! the counter-based randomness everyone shares, [`cuda`] is NVIDIA GPUs, and [`probe`] reports which device this
 //! machine offers and why.
 //!
-//! All `unsafe` code of the package is here. Knows nothing of tensors or models, or of what a graph is for. Of the
+//! All `unsafe` code of the package is here, also the one call of librdkafka that rdkafka does not have
+//! ([`set_kafka_token`]). Knows nothing of tensors or models, or of what a graph is for. Of the
 //! tables that kernels search ([`cuda::graph`], [`cuda::sample`], [`cuda::row_cache`]) it knows as much as it has to
 //! check so that no kernel leaves its buffers. Who asks for a kernel stands beside its twin on the CPU.
 
 mod buffer;
 pub mod cuda;
 pub mod disk;
+mod kafka_token;
 pub mod matmul;
 mod pages;
 mod prefetch;
@@ -26,6 +28,7 @@ use std::sync::Arc;
 use cuda::{Cuda, CudaError, CudaOptions, CudaWork};
 
 pub use buffer::{DeviceBuffer, size_class};
+pub use kafka_token::{KafkaToken, set_kafka_token};
 pub use pages::keep_pages_small;
 pub use prefetch::{prefetch, prefetch_near};
 pub use priority::{stand_back, wake_promptly};

@@ -24,10 +24,19 @@ pub enum TrustError {
 /// # Errors
 /// The file cannot be read or holds no certificate.
 pub fn trusted_roots(file: Option<&Path>) -> Result<RootCerts, TrustError> {
-    let Some(path) = file else { return Ok(RootCerts::WebPki) };
-    let text = std::fs::read(path)?;
+    match file {
+        Some(path) => roots_of(&std::fs::read(path)?),
+        None => Ok(RootCerts::WebPki),
+    }
+}
+
+/// The certificates of a text in PEM, as those that are trusted.
+///
+/// # Errors
+/// The text holds no certificate.
+pub fn roots_of(text: &[u8]) -> Result<RootCerts, TrustError> {
     let mut found = Vec::new();
-    for item in parse_pem(&text) {
+    for item in parse_pem(text) {
         if let PemItem::Certificate(certificate) = item? {
             found.push(certificate);
         }

@@ -138,6 +138,7 @@ pub struct IngestStats {
     dead_letters: AtomicU64,
     pauses: AtomicU64,
     reconnects: AtomicU64,
+    token_failures: AtomicU64,
     rejected: [AtomicU64; Reason::ALL.len()],
 }
 
@@ -189,6 +190,11 @@ impl IngestStats {
         self.reconnects.fetch_add(1, Relaxed);
     }
 
+    /// Counts `n` times that no token to log in with could be had.
+    pub fn count_token_failures(&self, n: u64) {
+        self.token_failures.fetch_add(n, Relaxed);
+    }
+
     /// Counts a refused event by its reason.
     pub fn count_rejected(&self, reason: Reason) {
         // The enum's discriminants are the array's indices.
@@ -212,6 +218,7 @@ impl IngestStats {
             dead_letters: self.dead_letters.load(Relaxed),
             pauses: self.pauses.load(Relaxed),
             reconnects: self.reconnects.load(Relaxed),
+            token_failures: self.token_failures.load(Relaxed),
             rejected: Reason::ALL
                 .iter()
                 .zip(&self.rejected)
@@ -246,6 +253,8 @@ pub struct IngestSnapshot {
     pub pauses: u64,
     /// Times the source began with a new client because the old one found no broker.
     pub reconnects: u64,
+    /// Times no token to log in with could be had.
+    pub token_failures: u64,
     /// Refused events by reason; every reason is listed.
     pub rejected: Vec<(&'static str, u64)>,
 }

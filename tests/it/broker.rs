@@ -26,6 +26,8 @@ pub struct Broker {
     port: u16,
     controller_port: u16,
     sasl_port: u16,
+    /// Where it takes tokens, if it does.
+    oauth_port: Option<u16>,
     data: PathBuf,
     kind: String,
     /// Stops the broker when its standard input closes, which it does when this process ends.
@@ -36,28 +38,38 @@ impl Broker {
     /// The broker that tests share. `None` where none can be had; each test that asks is told as skipped.
     pub fn shared() -> Option<&'static Self> {
         static SHARED: OnceLock<Result<Broker, String>> = OnceLock::new();
-        SHARED.get_or_init(Self::launch).as_ref().map_err(|why| skipped(why)).ok()
+        SHARED.get_or_init(|| Self::launch(None)).as_ref().map_err(|why| skipped(why)).ok()
     }
 
     /// A broker of the test's own, for tests that stop it. Stopped when dropped.
     pub fn own() -> Option<Self> {
-        Self::launch().map_err(|why| skipped(&why)).ok()
+        Self::launch(None).map_err(|why| skipped(&why)).ok()
+    }
+
+    /// One of the test's own that also takes tokens that are signed with these keys.
+    pub fn with_keys(jwks: &str) -> Option<Self> {
+        Self::launch(Some(jwks)).map_err(|why| skipped(&why)).ok()
     }
 
     /// A running broker, or why none can be had here.
-    fn launch() -> Result<Self, String> {
+    fn launch(jwks: Option<&str>) -> Result<Self, String> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::SeqCst);
         let name = format!("kafka-{}-{number}", std::process::id());
-        let [port, controller_port, sasl_port] = free_ports();
+        let [port, controller_port, sasl_port, oauth_port] = free_ports();
         let mut broker = Self {
             port,
             controller_port,
             sasl_port,
+            oauth_port: jwks.map(|_| oauth_port),
             data: Path::new(env!("CARGO_TARGET_TMPDIR")).join(name),
             kind: String::new(),
             keeper: None,
         };
+        if let Some(jwks) = jwks {
+            std::fs::create_dir_all(&broker.data).unwrap();
+            std::fs::write(broker.data.join("jwks.json"), jwks).unwrap();
+        }
         let output = broker.script("start").output().expect("scripts/kafka.sh is there and executable");
         let said = String::from_utf8_lossy(&output.stderr);
         if output.status.code() == Some(3) {
@@ -84,6 +96,11 @@ impl Broker {
             .with("sasl.mechanism", "PLAIN")
             .with("sasl.username", user)
             .with("sasl.password", password)
+    }
+
+    /// `host:port` of the listener that takes tokens.
+    pub fn oauth_bootstrap(&self) -> String {
+        format!("127.0.0.1:{}", self.oauth_port.expect("a broker with keys"))
     }
 
     /// Lets `user` do these things with a topic, by the numbers that the protocol gives the operations.
@@ -219,6 +236,10 @@ impl Broker {
             .env("KAFKA_DATA", &self.data)
             .env("KAFKA_HEAP", "384m")
             .env("KAFKA_WAIT", "120");
+        if let Some(port) = self.oauth_port {
+            script.env("KAFKA_OAUTH_PORT", port.to_string());
+            script.env("KAFKA_OAUTH_JWKS", self.data.join("jwks.json"));
+        }
         script
     }
 
@@ -256,8 +277,8 @@ impl Drop for Broker {
     }
 }
 
-/// Three ports that nothing listens on now.
-fn free_ports() -> [u16; 3] {
-    let listeners = [0; 3].map(|_| TcpListener::bind("127.0.0.1:0").unwrap());
+/// Four ports that nothing listens on now.
+fn free_ports() -> [u16; 4] {
+    let listeners = [0; 4].map(|_| TcpListener::bind("127.0.0.1:0").unwrap());
     listeners.each_ref().map(|l| l.local_addr().unwrap().port())
 }

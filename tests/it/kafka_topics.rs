@@ -270,7 +270,7 @@ fn the_settings_of_the_page_are_valid() {
     let page = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/topics.md")).unwrap();
     let blocks: Vec<&str> =
         page.split("```toml\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
-    assert_eq!(blocks.len(), 2);
+    assert_eq!(blocks.len(), 3);
     for block in blocks {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("evergraph.toml");

@@ -46,6 +46,7 @@ mod hostile;
 mod idle_nodes;
 mod kafka_daemon;
 mod kafka_ingest;
+mod kafka_login;
 mod kafka_reconnect;
 mod kafka_topic;
 mod kafka_topics;

@@ -262,6 +262,7 @@ const ZERO: &[(&str, &str)] = &[
     ("evergraph_log_replay_end_position", "it starts with an empty log"),
     ("evergraph_ingest_paused", "nothing holds the sources up"),
     ("evergraph_ingest_reconnects_total", "the broker is there"),
+    ("evergraph_ingest_token_failures_total", "it logs in without tokens"),
     ("evergraph_log_commit_failures_total", "the disk works"),
     ("evergraph_log_disk_full", "the disk has room"),
     ("evergraph_log_torn_bytes", "no write was interrupted"),

@@ -14,6 +14,7 @@ use rdkafka::statistics::Statistics;
 use rdkafka::{ClientContext, Offset, TopicPartitionList};
 
 use super::fault::{KafkaFault, is_about_another_topic};
+use super::login::Session;
 use super::options::{DataLossPolicy, KafkaSourceOptions};
 use super::outage::Outage;
 use super::preflight::config_fault;
@@ -65,6 +66,8 @@ pub(super) struct SourceContext {
     pub group_denied: AtomicBool,
     /// How long no broker has been connected.
     pub outage: Outage,
+    /// Keeps the client logged in.
+    pub session: Session,
     /// Whether another client reads in the place of this one, so that it has nothing more to report.
     is_retired: AtomicBool,
 }
@@ -87,6 +90,7 @@ impl SourceContext {
             topic_changed: AtomicBool::new(false),
             group_denied: AtomicBool::new(false),
             outage: Outage::none(),
+            session: Session::default(),
             is_retired: AtomicBool::new(false),
         }
     }
@@ -95,8 +99,10 @@ impl SourceContext {
     ///
     /// # Errors
     /// When an option or property is not valid.
-    pub fn connect(self) -> Result<BaseConsumer<Self>, KafkaFault> {
-        self.options.source_config()?.create_with_context(self).map_err(|e| config_fault(&e))
+    pub fn connect(mut self) -> Result<BaseConsumer<Self>, KafkaFault> {
+        let config = self.options.source_config()?;
+        self.session = Session::of(&self.options.client)?;
+        config.create_with_context(self).map_err(|e| config_fault(&e))
     }
 
     /// Another client for the same topic, and from now on silence about this one.

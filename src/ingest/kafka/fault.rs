@@ -41,10 +41,22 @@ pub enum KafkaFault {
     },
     /// The brokers do not take the credentials.
     #[error(
-        "Kafka does not accept the credentials ({detail}); check sasl.username, sasl.password and sasl.mechanism"
+        "Kafka does not accept the credentials ({detail}); check sasl.mechanism, and sasl.username and sasl.password, \
+         or the scope and audience of the token"
     )]
     Authentication {
         /// The broker's words.
+        detail: String,
+    },
+    /// There is no token to log in with.
+    #[error(
+        "no token to log in to Kafka: {issuer} {detail}; check sasl.oauthbearer.* in ingest.kafka.properties, and \
+         whether it is there"
+    )]
+    Token {
+        /// Where it was asked for.
+        issuer: String,
+        /// What came of it.
         detail: String,
     },
     /// TLS cannot be agreed on.
@@ -232,6 +244,7 @@ impl KafkaFault {
                 | Self::ConnectionRefused { .. }
                 | Self::Unreachable { .. }
                 | Self::Authentication { .. }
+                | Self::Token { .. }
                 | Self::Tls { .. }
                 | Self::ProtocolMismatch { .. }
         )
@@ -246,6 +259,7 @@ impl KafkaFault {
             Self::ConnectionRefused { .. } => "connection_refused",
             Self::Unreachable { .. } => "unreachable",
             Self::Authentication { .. } => "authentication",
+            Self::Token { .. } => "token",
             Self::Tls { .. } => "tls",
             Self::ProtocolMismatch { .. } => "protocol_mismatch",
             Self::TopicMissing { .. } => "topic_missing",
@@ -320,7 +334,9 @@ mod tests {
         let (topic, partition, offset) = ("t".into(), 0, 7);
         let replaced = KafkaFault::TopicReplaced { topic, partition, offset, is_gone: false };
         assert!(replaced.to_string().contains("partition 0 has another message at offset 7"), "{replaced}");
-        for fault in [&lost, &replaced, &recreated, &option, &name] {
+        let (issuer, detail) = ("https://i/t".into(), "responds with 503".into());
+        let token = KafkaFault::Token { issuer, detail };
+        for fault in [&lost, &replaced, &recreated, &option, &name, &token] {
             let text = fault.to_string();
             let word = |c: char| !(c.is_ascii_alphanumeric() || c == '_' || c == '.');
             let settings: Vec<_> = text.split(word).filter_map(|w| w.strip_prefix("ingest.kafka.")).collect();

@@ -26,7 +26,6 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 use super::KafkaSourceOptions;
 use super::context::other;
 use super::fault::KafkaFault;
-use super::preflight::config_fault;
 use crate::event::SourceMark;
 
 /// What stands at a mark's offset now.
@@ -79,7 +78,8 @@ pub(super) fn compare(
     config.remove("statistics.interval.ms");
     // A message of a transaction that was given up is another message, too.
     config.set("isolation.level", "read_uncommitted").set("queued.max.messages.kbytes", "1024");
-    let consumer: BaseConsumer<Quiet> = config.create_with_context(Quiet).map_err(|e| other(&e))?;
+    let wait = deadline.saturating_duration_since(Instant::now());
+    let consumer: BaseConsumer<Quiet> = options.client.open(&config, Quiet, wait)?;
     let mut starts = TopicPartitionList::with_capacity(marks.len());
     for (&partition, mark) in marks {
         let offset = Offset::Offset(mark.offset);
@@ -116,8 +116,9 @@ pub(in crate::ingest) fn is_compacted(
     options: &KafkaSourceOptions,
     timeout: Duration,
 ) -> Result<bool, KafkaFault> {
+    let config = options.client.config(&[]);
     let admin: AdminClient<DefaultClientContext> =
-        options.client.config(&[]).create().map_err(|e| config_fault(&e))?;
+        options.client.open(&config, DefaultClientContext, timeout)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

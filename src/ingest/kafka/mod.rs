@@ -11,14 +11,15 @@
 //! The source has a thread of its own (`worker`), librdkafka's callbacks leave notes for it (`context`),
 //! and everyone may see how it stands (`status`). A broker that is away, a missing topic or bad
 //! credentials degrade the source and are named ([`KafkaFault`]); it recovers by itself, after a long `outage` with a
-//! new client. It ends only when going on would lose or falsify data: the position is one that the broker does not
-//! have, or has for another message (`identity`). While an operator holds it ([`Holds`]) it reads nothing. Knows
-//! nothing of how the log stores events.
+//! new client. Where it logs in by tokens (`login`), one that cannot be had is such a fault, too. It ends only when
+//! going on would lose or falsify data: the position is one that the broker does not have, or has for another message
+//! (`identity`). While an operator holds it ([`Holds`]) it reads nothing. Knows nothing of how the log stores events.
 
 mod context;
 mod fault;
 mod identity;
 mod letter;
+mod login;
 mod options;
 mod origin;
 mod outage;
@@ -37,8 +38,10 @@ use parking_lot::Mutex;
 
 pub use fault::KafkaFault;
 pub(in crate::ingest) use identity::is_compacted;
+pub(in crate::ingest) use login::Session;
 pub use options::{ClusterMemory, DataLossPolicy, KafkaClientOptions, KafkaSourceOptions};
-pub use preflight::{PartitionRange, PreflightReport, offsets_at, preflight, what_is_missing};
+pub(in crate::ingest) use preflight::config_fault;
+pub use preflight::{LoggedIn, PartitionRange, PreflightReport, offsets_at, preflight, what_is_missing};
 pub use sample::{SampledMessage, newest};
 pub use status::{KafkaState, KafkaStatus, PartitionStatus};
 

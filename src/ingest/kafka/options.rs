@@ -9,6 +9,7 @@ use std::time::Duration;
 use rdkafka::config::{ClientConfig, RDKafkaLogLevel};
 
 use super::fault::KafkaFault;
+use super::login::{TOKEN_ENDPOINT, is_ours};
 use crate::ingest::decode::DecodeOptions;
 use crate::ingest::mapping::{Mapping, MessageReader};
 use crate::ingest::registry::Wire;
@@ -51,7 +52,9 @@ impl KafkaClientOptions {
     #[must_use]
     pub fn redacted(&self) -> BTreeMap<String, String> {
         let show = |(key, value): (&String, &String)| {
-            (key.clone(), if is_secret(key) { "***".into() } else { value.clone() })
+            // Where tokens are fetched is no secret, unless somebody has written one into it.
+            let is_shown = !is_secret(key) || (key == TOKEN_ENDPOINT && !value.contains('@'));
+            (key.clone(), if is_shown { value.clone() } else { "***".into() })
         };
         self.properties.iter().map(show).collect()
     }
@@ -71,7 +74,7 @@ impl KafkaClientOptions {
         for (key, value) in defaults {
             config.set(*key, *value);
         }
-        for (key, value) in &self.properties {
+        for (key, value) in self.properties.iter().filter(|(key, _)| !is_ours(&self.properties, key)) {
             config.set(key, value);
         }
         config
@@ -243,10 +246,28 @@ mod tests {
             .with("sasl.password", "hunter2")
             .with("ssl.key.pem", "hunter2")
             .with("sasl.oauthbearer.client.secret", "hunter2")
+            .with("sasl.oauthbearer.client.credentials.client.secret", "hunter2")
+            .with("sasl.oauthbearer.token.endpoint.url", "https://issuer/token")
             .with("sasl.username", "me");
         let shown = format!("{options:?}");
         assert!(!shown.contains("hunter2"), "{shown}");
+        assert!(shown.contains("https://issuer/token"), "{shown}");
         assert!(shown.contains("sasl.username\": \"me"), "{shown}");
+    }
+
+    #[test]
+    fn what_librdkafka_cannot_do_is_not_passed_on() {
+        let options = KafkaClientOptions::new("b:1")
+            .with("security.protocol", "SASL_SSL")
+            .with("sasl.oauthbearer.client.id", "me")
+            .with("https.ca.location", "ca.pem");
+        let names = ["security.protocol", "sasl.oauthbearer.client.id", "https.ca.location"];
+        let passed_on = |options: &KafkaClientOptions| {
+            let config = options.config(&[]);
+            names.map(|name| config.get(name).is_some())
+        };
+        assert_eq!(passed_on(&options), [true; 3]);
+        assert_eq!(passed_on(&options.with("sasl.mechanism", "OAUTHBEARER")), [true, false, false]);
     }
 
     #[test]

@@ -13,6 +13,7 @@ use rdkafka::{Offset, TopicPartitionList};
 
 use super::context::other;
 use super::identity::is_compacted;
+use super::login::Session;
 use super::{KafkaFault, KafkaSourceOptions};
 
 /// The offsets that a partition has.
@@ -35,6 +36,19 @@ pub struct PreflightReport {
     pub brokers: Vec<String>,
     /// The topic's partitions.
     pub partitions: Vec<PartitionRange>,
+    /// Who is logged in, where that is by a token.
+    pub logged_in: Option<LoggedIn>,
+}
+
+/// A login by a token.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LoggedIn {
+    /// Who, as the token says.
+    pub principal: String,
+    /// Where the token comes from.
+    pub issuer: String,
+    /// Until when the token is valid, milliseconds since the Unix epoch.
+    pub valid_until_unix_ms: i64,
 }
 
 /// Collects the errors that explain why a request had no response.
@@ -66,7 +80,9 @@ impl ConsumerContext for Causes {}
 pub fn preflight(options: &KafkaSourceOptions, timeout: Duration) -> Result<PreflightReport, KafkaFault> {
     let deadline = Instant::now() + timeout;
     let left = || deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(100));
-    let consumer = prober(options)?;
+    let session = Session::of(&options.client)?;
+    let token = session.token(left())?;
+    let consumer = prober(options, left())?;
     probe_tcp(&options.client.brokers, left().min(Duration::from_secs(3)))?;
 
     let topic = options.topic.as_str();
@@ -99,6 +115,11 @@ pub fn preflight(options: &KafkaSourceOptions, timeout: Duration) -> Result<Pref
         cluster_id: consumer.client().fetch_cluster_id(left()),
         brokers: metadata.brokers().iter().map(|b| format!("{}:{}", b.host(), b.port())).collect(),
         partitions,
+        logged_in: token.map(|(issuer, token)| LoggedIn {
+            principal: token.principal.clone(),
+            issuer,
+            valid_until_unix_ms: token.valid_until_ms,
+        }),
     })
 }
 
@@ -112,7 +133,7 @@ pub fn what_is_missing(
     partitions: &[PartitionRange],
     timeout: Duration,
 ) -> Result<Vec<KafkaFault>, KafkaFault> {
-    let consumer = prober(options)?;
+    let consumer = prober(options, timeout)?;
     let topic = options.topic.as_str();
     let named = |code, text: &str| KafkaFault::from_code(code, text, topic, &options.group);
     let mut offsets = TopicPartitionList::with_capacity(partitions.len());
@@ -126,10 +147,10 @@ pub fn what_is_missing(
 }
 
 /// A consumer for requests to the brokers, which reads nothing.
-fn prober(options: &KafkaSourceOptions) -> Result<BaseConsumer<Causes>, KafkaFault> {
+fn prober(options: &KafkaSourceOptions, wait: Duration) -> Result<BaseConsumer<Causes>, KafkaFault> {
     let mut config = options.consumer_config()?;
     config.remove("statistics.interval.ms");
-    config.create_with_context(Causes::default()).map_err(|e| config_fault(&e))
+    options.client.open(&config, Causes::default(), wait)
 }
 
 /// The first offset of each of these partitions whose message is no older than `unix_ms`, and one past the newest
@@ -143,7 +164,7 @@ pub fn offsets_at(
     unix_ms: i64,
     timeout: Duration,
 ) -> Result<Vec<i64>, KafkaFault> {
-    let consumer = prober(options)?;
+    let consumer = prober(options, timeout)?;
     let topic = options.topic.as_str();
     let named = |code, text: &str| KafkaFault::from_code(code, text, topic, &options.group);
     let mut times = TopicPartitionList::with_capacity(partitions.len());
@@ -274,7 +295,7 @@ fn similar_topic(consumer: &BaseConsumer<Causes>, topic: &str, timeout: Duration
 }
 
 /// The fault behind a configuration that librdkafka does not take.
-pub(super) fn config_fault(error: &KafkaError) -> KafkaFault {
+pub(in crate::ingest) fn config_fault(error: &KafkaError) -> KafkaFault {
     match error {
         KafkaError::ClientConfig(_, detail, property, _) => {
             KafkaFault::BadOption { property: property.clone(), detail: detail.clone() }

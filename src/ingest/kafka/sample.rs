@@ -79,7 +79,7 @@ pub fn newest(
     let mut config = options.consumer_config()?;
     config.remove("statistics.interval.ms");
     config.set("queued.max.messages.kbytes", "1024");
-    let consumer: BaseConsumer<Quiet> = config.create_with_context(Quiet).map_err(|e| other(&e))?;
+    let consumer: BaseConsumer<Quiet> = options.client.open(&config, Quiet, timeout)?;
     let each = i64::try_from(count.div_ceil(ranges.len().max(1))).unwrap_or(i64::MAX);
     let mut starts = TopicPartitionList::with_capacity(ranges.len());
     let mut unread = BTreeSet::new();

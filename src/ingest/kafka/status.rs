@@ -64,6 +64,8 @@ struct Inner {
     stopped: bool,
     failed: Option<KafkaFault>,
     fault: Option<(KafkaFault, Instant)>,
+    /// Why there is no token to log in with.
+    logged_out: Option<KafkaFault>,
     /// The cause of the last connection failure, until all brokers are down and it becomes the fault.
     cause: Option<KafkaFault>,
     refused: Option<String>,
@@ -136,6 +138,11 @@ impl Shared {
 
     pub fn set_back_pressure(&self, back_pressure: bool) {
         self.inner.lock().back_pressure = back_pressure;
+    }
+
+    /// Notes why there is no token to log in with, or that there is one. Who fetches tokens logs it.
+    pub fn set_logged_out(&self, fault: Option<KafkaFault>) {
+        self.inner.lock().logged_out = fault;
     }
 
     pub fn set_refused(&self, refused: Option<String>) {
@@ -269,6 +276,8 @@ fn state(inner: &Inner, is_held: bool) -> KafkaState {
         KafkaState::Failed { reason: fault.to_string(), word: fault.word() }
     } else if inner.stopped {
         KafkaState::Stopped
+    } else if let Some(fault) = &inner.logged_out {
+        KafkaState::Degraded { reason: fault.to_string(), word: fault.word() }
     } else if let Some((fault, _)) = &inner.fault {
         KafkaState::Degraded { reason: fault.to_string(), word: fault.word() }
     } else if let Some(reason) = &inner.refused {

@@ -117,6 +117,7 @@ impl Worker {
 
     fn read(&mut self) -> Result<(), KafkaFault> {
         while !self.shared.stop.load(Relaxed) {
+            self.stay_logged_in();
             self.reconnect_if_lost();
             self.take_up_partitions()?;
             self.take_outcomes()?;
@@ -132,6 +133,15 @@ impl Worker {
             }
         }
         Ok(())
+    }
+
+    /// Gives the client a new token when there is one.
+    fn stay_logged_in(&self) {
+        let session = &self.consumer.context().session;
+        if session.is_by_token() {
+            self.shared.set_logged_out(session.renew(&self.consumer));
+            self.stats.count_token_failures(session.take_failures());
+        }
     }
 
     fn named(&self, code: RDKafkaErrorCode, text: &str) -> KafkaFault {

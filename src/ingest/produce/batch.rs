@@ -4,15 +4,19 @@
 //! A delivery that fails ends with its client: one of librdkafka may have lost its list of brokers, and then it never
 //! connects again (librdkafka issue 5301).
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use rdkafka::ClientContext;
 use rdkafka::config::RDKafkaLogLevel;
-use rdkafka::error::{KafkaError, KafkaResult, RDKafkaErrorCode};
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::producer::{BaseProducer, BaseRecord, DeliveryResult, Producer, ProducerContext};
 
-use crate::ingest::kafka::KafkaClientOptions;
+use crate::ingest::kafka::{KafkaClientOptions, KafkaFault, Session, config_fault};
+
+/// How often it is looked whether there is a new token to log in with.
+const RENEW_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A message of a batch: a record of the topic, to which key, payload and headers are added.
 pub(in crate::ingest) type Record<'a> = BaseRecord<'a, [u8], [u8], Box<(u32, usize)>>;
@@ -29,7 +33,7 @@ pub(in crate::ingest) struct BatchOptions {
 /// Delivers batches, one at a time, so that the outcomes belong to it.
 pub(in crate::ingest) struct BatchProducer {
     options: BatchOptions,
-    producer: BaseProducer<Outcomes>,
+    producer: Arc<BaseProducer<Outcomes>>,
 }
 
 /// What became of the messages of one delivery.
@@ -42,8 +46,11 @@ struct Delivery {
     failure: Option<String>,
 }
 
-#[derive(Default)]
-struct Outcomes(Mutex<Delivery>);
+struct Outcomes {
+    delivery: Mutex<Delivery>,
+    /// Keeps the client logged in.
+    session: Session,
+}
 
 impl ClientContext for Outcomes {
     fn log(&self, _: RDKafkaLogLevel, facility: &str, text: &str) {
@@ -60,7 +67,7 @@ impl ProducerContext for Outcomes {
 
     fn delivery(&self, result: &DeliveryResult<'_>, tag: Self::DeliveryOpaque) {
         let (number, index) = *tag;
-        let mut delivery = self.0.lock();
+        let mut delivery = self.delivery.lock();
         if number != delivery.number {
             return;
         }
@@ -78,7 +85,7 @@ fn is_too_large(error: &KafkaError) -> bool {
 
 impl BatchProducer {
     /// A producer; the brokers need not be there yet.
-    pub(in crate::ingest) fn open(options: BatchOptions) -> KafkaResult<Self> {
+    pub(in crate::ingest) fn open(options: BatchOptions) -> Result<Self, KafkaFault> {
         let producer = connect(&options)?;
         Ok(Self { options, producer })
     }
@@ -111,7 +118,9 @@ impl BatchProducer {
         items: &[M],
         complete: impl for<'m> Fn(&'m M, Record<'m>) -> Record<'m>,
     ) -> Result<Vec<usize>, String> {
-        let outcomes = &self.producer.context().0;
+        let Outcomes { delivery: outcomes, session } = &**self.producer.context();
+        // Messages do not wait for a token that cannot be had.
+        session.log_in(&*self.producer, self.options.timeout).map_err(|fault| fault.to_string())?;
         let number = outcomes.lock().number.wrapping_add(1);
         *outcomes.lock() = Delivery { number, ..Delivery::default() };
         for (index, item) in items.iter().enumerate() {
@@ -143,7 +152,7 @@ impl BatchProducer {
                     self.producer.poll(Duration::from_millis(20));
                 }
                 Err((error, _)) if is_too_large(&error) => {
-                    self.producer.context().0.lock().too_large.push(index);
+                    self.producer.context().delivery.lock().too_large.push(index);
                     return Ok(());
                 }
                 Err((error, _)) => return Err(error.to_string()),
@@ -152,7 +161,7 @@ impl BatchProducer {
     }
 }
 
-fn connect(options: &BatchOptions) -> KafkaResult<BaseProducer<Outcomes>> {
+fn connect(options: &BatchOptions) -> Result<Arc<BaseProducer<Outcomes>>, KafkaFault> {
     let mut config = options.client.config(&[]);
     config
         .set("enable.idempotence", "true")
@@ -160,5 +169,28 @@ fn connect(options: &BatchOptions) -> KafkaResult<BaseProducer<Outcomes>> {
         .set("compression.type", "zstd")
         .set("message.timeout.ms", options.timeout.as_millis().max(100).to_string())
         .set("request.timeout.ms", options.timeout.as_millis().clamp(50, 5000).to_string());
-    config.create_with_context(Outcomes::default())
+    let session = Session::of(&options.client)?;
+    let outcomes = Outcomes { delivery: Mutex::default(), session };
+    let producer = config.create_with_context(outcomes).map_err(|error| config_fault(&error))?;
+    let producer: Arc<BaseProducer<Outcomes>> = Arc::new(producer);
+    stay_logged_in(&producer)?;
+    Ok(producer)
+}
+
+/// Renews the token of a client that may deliver nothing for long: its connections need a valid one all the same.
+fn stay_logged_in(producer: &Arc<BaseProducer<Outcomes>>) -> Result<(), KafkaFault> {
+    if !producer.context().session.is_by_token() {
+        return Ok(());
+    }
+    let producer = Arc::downgrade(producer);
+    let renew = move || {
+        while let Some(producer) = producer.upgrade() {
+            // Why there is none is reported when something is delivered.
+            let _ = producer.context().session.renew(&*producer);
+            drop(producer);
+            std::thread::sleep(RENEW_INTERVAL);
+        }
+    };
+    let thread = std::thread::Builder::new().name("kafka-login".into()).spawn(renew);
+    thread.map(drop).map_err(|error| KafkaFault::Other { code: "thread".into(), detail: error.to_string() })
 }

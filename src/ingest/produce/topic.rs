@@ -2,7 +2,7 @@
 //! order in one partition.
 
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use rdkafka::ClientContext;
@@ -13,11 +13,15 @@ use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::producer::{BaseProducer, BaseRecord, DeliveryResult, Producer, ProducerContext};
 
 use super::{ProduceError, ProduceOptions, ProduceReport, Rows};
-use crate::ingest::kafka::{KafkaClientOptions, KafkaFault, KafkaSourceOptions, preflight};
+use crate::ingest::kafka::{
+    KafkaClientOptions, KafkaFault, KafkaSourceOptions, Session, config_fault, preflight,
+};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// At the end so long is waited for outstanding acknowledgements.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(120);
+/// Meanwhile tokens are renewed so often.
+const FLUSH_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Which topic, and how to reach it.
 #[derive(Clone, Debug)]
@@ -34,6 +38,29 @@ pub struct TopicTarget {
 struct Acknowledged {
     count: AtomicU64,
     failure: Mutex<Option<String>>,
+    /// Keeps the client logged in.
+    session: Session,
+}
+
+impl Acknowledged {
+    /// Serves the client for so long, and gives it a new token if there is one.
+    fn serve(producer: &BaseProducer<Self>, wait: Duration) {
+        // Without a valid token messages wait, and their time runs out.
+        let _ = producer.context().session.renew(producer);
+        producer.poll(wait);
+    }
+
+    /// Waits until all messages are acknowledged.
+    fn flush(producer: &BaseProducer<Self>) -> Result<(), KafkaError> {
+        let deadline = Instant::now() + FLUSH_TIMEOUT;
+        loop {
+            Self::serve(producer, Duration::ZERO);
+            match producer.flush(FLUSH_INTERVAL) {
+                Err(_) if Instant::now() < deadline => {}
+                flushed => return flushed,
+            }
+        }
+    }
 }
 
 impl ClientContext for Acknowledged {
@@ -84,8 +111,9 @@ impl TopicTarget {
 
     fn create(&self, partitions: i32, settings: &[(&str, &str)]) -> Result<(), KafkaFault> {
         let fault = |code: String, detail: String| KafkaFault::Other { code, detail };
+        let config = self.client.config(&[]);
         let admin: AdminClient<DefaultClientContext> =
-            self.client.config(&[]).create().map_err(|e| fault("client".into(), e.to_string()))?;
+            self.client.open(&config, DefaultClientContext, CONNECT_TIMEOUT)?;
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
@@ -118,10 +146,10 @@ impl TopicTarget {
         mut rows: Rows<'_>,
     ) -> Result<ProduceReport, ProduceError> {
         self.prepare()?;
-        let producer: BaseProducer<Acknowledged> = self
-            .producer_config()
-            .create_with_context(Acknowledged::default())
-            .map_err(|e| KafkaFault::BadOption { property: "(producer)".into(), detail: e.to_string() })?;
+        let context = Acknowledged { session: Session::of(&self.client)?, ..Acknowledged::default() };
+        let producer: BaseProducer<Acknowledged> =
+            self.producer_config().create_with_context(context).map_err(|error| config_fault(&error))?;
+        producer.context().session.log_in(&producer, CONNECT_TIMEOUT)?;
         rows.skip(options.from_row)?;
         let not_acknowledged = |rows: &Rows<'_>, detail| {
             // Everything before the first unacknowledged message is there; it is not known which that is.
@@ -140,7 +168,7 @@ impl TopicTarget {
                     Ok(()) => break,
                     Err((KafkaError::MessageProduction(RDKafkaErrorCode::QueueFull), back)) => {
                         record = back;
-                        producer.poll(Duration::from_millis(10));
+                        Acknowledged::serve(&producer, Duration::from_millis(10));
                         rows.report.sent = producer.context().count.load(SeqCst);
                         rows.report_progress(false);
                     }
@@ -148,7 +176,7 @@ impl TopicTarget {
                 }
             }
             if rows.report.rows.is_multiple_of(256) {
-                producer.poll(Duration::ZERO);
+                Acknowledged::serve(&producer, Duration::ZERO);
                 rows.report.sent = producer.context().count.load(SeqCst);
                 rows.report_progress(false);
             }
@@ -156,7 +184,7 @@ impl TopicTarget {
                 return Err(not_acknowledged(&rows, failure));
             }
         }
-        let flushed = producer.flush(FLUSH_TIMEOUT);
+        let flushed = Acknowledged::flush(&producer);
         rows.report.sent = producer.context().count.load(SeqCst);
         rows.report_progress(true);
         if let Some(failure) = producer.context().failure.lock().take() {

@@ -21,6 +21,10 @@ impl Worker {
         if lasted < self.options.outage_max || self.partitions.values().any(Partition::is_on_its_way) {
             return;
         }
+        // Nobody connects without a token, and another client would have none either.
+        if self.consumer.context().session.is_logged_out() {
+            return self.consumer.context().outage.restart();
+        }
         self.closing.retain(|thread| !thread.is_finished());
         if self.closing.len() >= CLOSING_MAX {
             self.consumer.context().outage.restart();
