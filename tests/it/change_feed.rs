@@ -230,6 +230,39 @@ fn a_topic_has_the_embedding_of_every_node_as_the_daemon_returns_it_and_null_for
 }
 
 #[test]
+fn a_node_whose_features_change_is_delivered_and_a_feed_to_elsewhere_begins_anew() {
+    let Some(broker) = Broker::shared() else { return };
+    let data = tempfile::tempdir().unwrap();
+    let start = |topic| daemon(broker, topic, data.path()).set("stream.node_feature_dimension=2");
+    let process = start("features").ready();
+    push(&process, &[edge("a", "b", 1), edge("c", "d", 2)]);
+    delivered(&process, 2);
+    push(&process, &[json!({ "op": "node", "src": "c", "features": [0.5, -3.0] })]);
+    delivered(&process, 3);
+    let topic = read(broker, "features");
+    let row = |node: &str| -> Value { serde_json::from_slice(topic.latest[node].as_ref().unwrap()).unwrap() };
+    assert_eq!(row("c")["applied_position"], 3);
+    assert!(row("a")["applied_position"].as_u64().unwrap() < 3, "{}", row("a"));
+    assert!(process.terminate().success());
+
+    // All of it goes to another topic, and to the first again after that.
+    let process = start("features-2").ready();
+    delivered(&process, 3);
+    assert_eq!(read(broker, "features-2").latest.len(), 4);
+    assert!(process.terminate().success());
+    let before = read(broker, "features").messages;
+    let process = start("features").ready();
+    delivered(&process, 3);
+    assert!(read(broker, "features").messages >= before + 4);
+
+    // One that is gone and is made again gets all, too.
+    broker.delete_topic("features");
+    push(&process, &[edge("e", "a", 5)]);
+    delivered(&process, 4);
+    assert_eq!(read(broker, "features").latest.len(), 5);
+}
+
+#[test]
 fn bytes_and_points_carry_the_same_embeddings() {
     let Some(broker) = Broker::shared() else { return };
     let start = |format: &str, data: &std::path::Path| {

@@ -14,7 +14,9 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use evergraph::event::{Event, EventTime};
 use evergraph::ingest::decode::DecodeOptions;
-use evergraph::ingest::mapping::{Envelope, Mapping, MappingOptions, Message, MessageReader};
+use evergraph::ingest::mapping::{
+    Envelope, Mapping, MappingOptions, Message, MessageReader, TimeFormat, Unit,
+};
 use evergraph::ingest::registry::{Registry, RegistryOptions, Wire};
 use serde_json::{Value, json};
 
@@ -246,7 +248,8 @@ fn what_the_official_serializer_of_protobuf_wrote_is_the_values_it_was_given() {
         src: "who:{/who}".into(),
         dst: "page:{/page}".into(),
         ts: "/when".into(),
-        ts_format: evergraph::ingest::mapping::TimeFormat::Rfc3339,
+        ts_format: TimeFormat::Rfc3339,
+        stream_unit: Some(Unit::Seconds),
         ..MappingOptions::default()
     };
     let mapping = Some(Arc::new(Mapping::compile(&options).unwrap()));
