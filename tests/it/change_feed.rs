@@ -237,7 +237,7 @@ fn a_node_whose_features_change_is_delivered_and_a_feed_to_elsewhere_begins_anew
     let process = start("features").ready();
     push(&process, &[edge("a", "b", 1), edge("c", "d", 2)]);
     delivered(&process, 2);
-    push(&process, &[json!({ "op": "node", "src": "c", "features": [0.5, -3.0] })]);
+    push(&process, &[json!({ "op": "node", "node": "c", "ts": 3, "features": [0.5, -3.0] })]);
     delivered(&process, 3);
     let topic = read(broker, "features");
     let row = |node: &str| -> Value { serde_json::from_slice(topic.latest[node].as_ref().unwrap()).unwrap() };

@@ -211,14 +211,15 @@ impl Worker {
         Ok(())
     }
 
-    /// Begins anew where the topic was gone, and was created again.
+    /// Begins anew where the topic was created, since nothing is in it.
     fn notice_new_topic(&mut self) -> Result<(), String> {
-        if self.topic.take_created() && self.saved.take().is_some() {
-            tracing::warn!(
-                topic = self.topic_name,
-                "the topic of the change feed was gone; all rows are delivered again"
-            );
-            self.feed.forget_passes();
+        if !self.topic.take_created() {
+            return Ok(());
+        }
+        self.feed.forget_passes();
+        if self.saved.take().is_some() {
+            let topic = &self.topic_name;
+            tracing::warn!(topic, "the topic of the change feed was gone; all rows are delivered again");
             self.catalog.lock().forget_feeds_but(None).map_err(|error| error.to_string())?;
         }
         Ok(())
