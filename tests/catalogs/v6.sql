@@ -37,7 +37,7 @@ INSERT INTO "decision" VALUES(1,11400,'held',57,NULL,NULL,0.8345,NULL,NULL,0.905
 INSERT INTO "decision" VALUES(2,49800,'promoted',249,185,121,0.9614,0.9598,0.9509,0.941,1795347316264,121,0.9509);
 INSERT INTO "decision" VALUES(3,49900,'rolled_back',185,249,NULL,NULL,NULL,NULL,NULL,1795347316270,NULL,NULL);
 CREATE TABLE feed (
-    topic         TEXT PRIMARY KEY,
+    target        TEXT PRIMARY KEY,
     position      INTEGER NOT NULL,
     -- Version of the weights with which the last pass over all nodes began.
     model_version INTEGER
@@ -45,7 +45,7 @@ CREATE TABLE feed (
 INSERT INTO "feed" VALUES('embeddings',119900,590);
 CREATE TABLE feed_deletion (
     id   INTEGER PRIMARY KEY,
-    node TEXT NOT NULL
+    node TEXT NOT NULL UNIQUE
 ) STRICT;
 INSERT INTO "feed_deletion" VALUES(3,'user:7');
 CREATE TABLE fixed_setting (
@@ -70,5 +70,5 @@ INSERT INTO "refinery_schema_history" VALUES(2,'decisions','2026-11-22T12:45:56.
 INSERT INTO "refinery_schema_history" VALUES(3,'decisions_by_hand','2026-11-22T12:45:56.3415712Z','12209715052497693670');
 INSERT INTO "refinery_schema_history" VALUES(4,'paused_sources','2026-11-22T12:45:56.341572281Z','8978001171561587191');
 INSERT INTO "refinery_schema_history" VALUES(5,'anchors','2026-11-24T22:45:56.341572281Z','16209493800227596743');
-INSERT INTO "refinery_schema_history" VALUES(6,'feeds','2026-11-26T02:20:56.341572281Z','17870595204018156054');
+INSERT INTO "refinery_schema_history" VALUES(6,'feeds','2026-11-26T02:20:56.341572281Z','13366226030198458925');
 COMMIT;

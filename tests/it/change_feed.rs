@@ -220,10 +220,16 @@ fn a_topic_has_the_embedding_of_every_node_as_the_daemon_returns_it_and_null_for
     let process = daemon(broker, "embeddings", data.path()).ready();
     let status = delivered(&process, 352);
     assert!(status["feed"]["delivered_rows"].as_u64().unwrap() < 49, "{status:#}");
-    let resend = || evergraph(&["feed", "resend", "--data", data.path().to_str().unwrap()]);
-    assert!(!resend().0, "a running daemon goes on from what it has delivered");
+    let brokers = format!("feed.brokers={}", broker.bootstrap());
+    let resend = |topic: &str| {
+        let topic = format!("feed.topic={topic}");
+        let settings = ["--set", &topic, "--set", &brokers, "--data", data.path().to_str().unwrap()];
+        evergraph(&[&["feed", "resend"][..], &settings].concat())
+    };
+    assert!(!resend("embeddings").0, "a running daemon goes on from what it has delivered");
     assert!(process.terminate().success());
-    assert!(resend().0);
+    assert!(resend("").2.contains("there is no change feed"));
+    assert!(resend("embeddings").0);
     let process = daemon(broker, "embeddings", data.path()).ready();
     let status = delivered(&process, 352);
     assert!(status["feed"]["delivered_rows"].as_u64().unwrap() >= 48, "all but the deleted one: {status:#}");

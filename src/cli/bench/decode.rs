@@ -1,7 +1,8 @@
 //! `evergraph bench decode`: events per second out of messages, on one thread: plain events, the same through a
-//! mapping, and shapes that topics have already.
+//! mapping, as Avro and Protobuf, and shapes that topics have already.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use anyhow::ensure;
 use clap::Args;
@@ -13,6 +14,7 @@ use crate::ingest::decode::DecodeOptions;
 use crate::ingest::mapping::{
     Decoded, Envelope, Mapping, MappingOptions, Message, MessageReader, TimeFormat, Unit,
 };
+use crate::ingest::registry::{AvroSchema, Known, ProtobufSchema, Registry, Wire};
 
 /// How to decode.
 #[derive(Debug, Args)]
@@ -32,7 +34,8 @@ pub(super) struct DecodeArgs {
 struct Shape {
     name: &'static str,
     mapping: Option<MappingOptions>,
-    messages: Vec<String>,
+    wire: Option<Wire>,
+    messages: Vec<Vec<u8>>,
     events: usize,
 }
 
@@ -56,10 +59,10 @@ struct Measured {
 pub(super) fn run(args: &DecodeArgs) -> anyhow::Result<()> {
     let count = args.messages as usize;
     let mut shapes = Vec::new();
-    for shape in shapes_of(count) {
+    for shape in shapes_of(count)? {
         let spread = measure(&shape, args.runs)?;
         let plain = shapes.first().map_or(spread.median, |first: &Measured| first.events_per_second);
-        let bytes: usize = shape.messages.iter().map(String::len).sum();
+        let bytes: usize = shape.messages.iter().map(Vec::len).sum();
         let measured = Measured {
             shape: shape.name,
             bytes_per_message: bytes / count,
@@ -82,10 +85,11 @@ pub(super) fn run(args: &DecodeArgs) -> anyhow::Result<()> {
 fn measure(shape: &Shape, runs: u32) -> anyhow::Result<Spread> {
     let mapping = shape.mapping.as_ref().map(Mapping::compile).transpose()?;
     let reader = MessageReader::new(DecodeOptions::default(), mapping.map(Into::into));
+    let reader = reader.with_wire(shape.wire.clone());
     rates(runs, shape.events, || {
         let mut events = 0;
         for message in &shape.messages {
-            events += match reader.read(&Message::of_value(message.as_bytes()))? {
+            events += match reader.read(&Message::of_value(message))? {
                 Decoded::One(_) => 1,
                 Decoded::Many(events) => events.len(),
                 Decoded::Ignored => 0,
@@ -96,12 +100,20 @@ fn measure(shape: &Shape, runs: u32) -> anyhow::Result<Spread> {
     })
 }
 
-fn shapes_of(count: usize) -> Vec<Shape> {
+fn shapes_of(count: usize) -> anyhow::Result<Vec<Shape>> {
     let shape = |name, mapping, message: fn(usize) -> String, events: usize| Shape {
         name,
         mapping,
-        messages: (0..count).map(message).collect(),
+        wire: None,
+        messages: (0..count).map(|i| message(i).into_bytes()).collect(),
         events: events * count,
+    };
+    let by_schema = |name, schema: Result<Known, String>, message: fn(usize) -> Vec<u8>| {
+        let schema = schema.map_err(anyhow::Error::msg)?;
+        let wire = Some(Wire::BySchema(Arc::new(Registry::of_schemas([(SCHEMA_ID, schema)]))));
+        let messages =
+            (0..count).map(|i| [&[0, 0, 0, 0, SCHEMA_ID as u8][..], &message(i)].concat()).collect();
+        Ok::<_, anyhow::Error>(Shape { name, mapping: None, wire, messages, events: count })
     };
     let own = MappingOptions {
         src: "/src".into(),
@@ -141,14 +153,77 @@ fn shapes_of(count: usize) -> Vec<Shape> {
         features: vec!["item:/price".into()],
         ..own.clone()
     };
-    vec![
+    Ok(vec![
         shape("plain", None, plain, 1),
         shape("plain, mapped", Some(own), plain, 1),
+        by_schema("plain as Avro", AvroSchema::parse(AVRO, &[]).map(Known::Avro), avro)?,
+        by_schema("plain as Protobuf", ProtobufSchema::parse(PROTOBUF, &[]).map(Known::Protobuf), protobuf)?,
         shape("Debezium", Some(table.clone()), change, 1),
         shape("Debezium with its schema", Some(table), |i| with_schema(&change(i)), 1),
         shape("CloudEvents, structured", Some(cloud), cloud_event, 1),
         shape("nested, ten events each", Some(basket), basket_of_ten, 10),
-    ]
+    ])
+}
+
+/// The id under which the messages name their schema.
+const SCHEMA_ID: u32 = 1;
+
+const AVRO: &str = r#"{"type":"record","name":"Event","fields":[{"name":"src","type":"string"},
+    {"name":"dst","type":"string"},{"name":"ts","type":"long"},{"name":"type","type":"string"},
+    {"name":"features","type":{"type":"array","items":"float"}}]}"#;
+
+const PROTOBUF: &str = r#"syntax = "proto3";
+    message Event { string src = 1; string dst = 2; int64 ts = 3; string type = 4; repeated float features = 5; }"#;
+
+/// An integer, seven bits a byte, the least significant first.
+fn varint(mut number: usize, out: &mut Vec<u8>) {
+    while number > 127 {
+        out.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    out.push(number as u8);
+}
+
+/// The texts and the number of [`plain`].
+fn parts(i: usize) -> ([String; 3], usize, [f32; 3]) {
+    let texts = [format!("user-{}", i % 997), format!("item-{}", i % 4_999), "buys".to_owned()];
+    (texts, 1_700_000_000_000 + i, [(i % 100) as f32 + 0.25, 1.5, 0.125])
+}
+
+/// As [`plain`].
+fn avro(i: usize) -> Vec<u8> {
+    let ([src, dst, kind], ts, features) = parts(i);
+    let mut out = Vec::new();
+    let text = |text: &str, out: &mut Vec<u8>| {
+        varint(2 * text.len(), out);
+        out.extend_from_slice(text.as_bytes());
+    };
+    text(&src, &mut out);
+    text(&dst, &mut out);
+    varint(2 * ts, &mut out);
+    text(&kind, &mut out);
+    varint(2 * features.len(), &mut out);
+    features.iter().for_each(|value| out.extend_from_slice(&value.to_le_bytes()));
+    out.push(0);
+    out
+}
+
+/// As [`plain`], of the first message of the schema.
+fn protobuf(i: usize) -> Vec<u8> {
+    let ([src, dst, kind], ts, features) = parts(i);
+    let mut out = vec![0];
+    let bytes = |field: u8, bytes: &[u8], out: &mut Vec<u8>| {
+        out.push(field << 3 | 2);
+        varint(bytes.len(), out);
+        out.extend_from_slice(bytes);
+    };
+    bytes(1, src.as_bytes(), &mut out);
+    bytes(2, dst.as_bytes(), &mut out);
+    out.push(3 << 3);
+    varint(ts, &mut out);
+    bytes(4, kind.as_bytes(), &mut out);
+    bytes(5, &features.map(f32::to_le_bytes).concat(), &mut out);
+    out
 }
 
 fn plain(i: usize) -> String {

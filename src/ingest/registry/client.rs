@@ -171,6 +171,20 @@ impl Registry {
         Ok(Self { url, authorization, agent, kept: RwLock::default(), outage: Mutex::default() })
     }
 
+    /// One that has these schemas and is nowhere, to measure by.
+    #[must_use]
+    pub fn of_schemas(schemas: impl IntoIterator<Item = (u32, Known)>) -> Self {
+        let since = Instant::now();
+        let kept = schemas.into_iter().map(|(id, known)| (id, Kept { known: Arc::new(known), since }));
+        Self {
+            url: String::new(),
+            authorization: None,
+            agent: ureq::Agent::new_with_defaults(),
+            kept: RwLock::new(kept.collect()),
+            outage: Mutex::default(),
+        }
+    }
+
     /// What is known of an id. Fetches it if that is nothing, which blocks for seconds at most.
     ///
     /// # Errors
