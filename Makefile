@@ -4,7 +4,7 @@
 CARGO_HOME ?= $(HOME)/.cargo
 export PATH := $(CARGO_HOME)/bin:$(CURDIR)/.cache/tools/bin:$(PATH)
 
-.PHONY: help demo test fuzz schemathesis feast feed-bench soak kills check fmt manifests package peers ops-peers learn-peers \
+.PHONY: help demo test fuzz schemathesis debezium feast feed-bench soak kills check fmt manifests package peers ops-peers learn-peers \
 	overload device-run drift learning-curve cache-bench bus-bench prequential models screenshots gpu
 
 help: ## list these targets
@@ -45,6 +45,10 @@ feast: ## keep an online store of Feast as of now by the change feed, and compar
 feed-bench: ## measure what the change feed costs training; FEED_SECONDS=20
 	@scripts/setup.sh test
 	FEED_SECONDS="$${FEED_SECONDS:-20}" cargo test --locked --release --test it what_a_feed_costs -- --ignored --nocapture
+
+debezium: ## kill daemon, Debezium, Kafka and PostgreSQL while rows change, and compare the edges; ROUNDS=8, SEED=1
+	@scripts/setup.sh debezium
+	@scripts/debezium.sh
 
 soak: ## run the daemon on 20,000 events a second with restarts and kills, and write its page; SOAK_MINUTES=60
 	@scripts/setup.sh test

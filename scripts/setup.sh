@@ -12,7 +12,9 @@
 #   scripts/setup.sh kubernetes   what `make manifests` needs: Python 3, helm, kubernetes-validate
 #   scripts/setup.sh schemathesis what `make schemathesis` needs: Python 3 and the tool of that name
 #   scripts/setup.sh feast        what `scripts/feast.sh` needs: what `make test` needs of Debian, Feast, a client of Kafka
-#   scripts/setup.sh ci       all of this but Feast and what `.ci/run` needs: cargo-deny, hadolint
+#   scripts/setup.sh debezium what `make debezium` needs: what `make demo` needs, Java 17, Maven, PostgreSQL (no server
+#                             is started by it)
+#   scripts/setup.sh ci       all of this but Feast and PostgreSQL, and what `.ci/run` needs: cargo-deny, hadolint
 #
 # It checks for tools, not for packages: a compiler or a Java from elsewhere than apt is fine.
 # Without network, `test` leaves out what some tests need, says so, and they are skipped; `ci` fails.
@@ -127,11 +129,25 @@ test_tools_missing() {
     have mvn || missing+=(maven)
     have chromium || missing+=(chromium)
     have chromedriver || missing+=(chromium-driver)
+    java_missing
+}
+
+java_missing() {
     if ! java_is_recent; then
         missing+=("Java 17")
         apt_refresh
         missing[-1]=$(java_package)
     fi
+}
+
+# The newest PostgreSQL that is installed, or the package of the system's. That would also create a database and start a
+# server; here its programs are all that is wanted.
+postgresql_missing() {
+    ! compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null || return 0
+    missing+=(postgresql)
+    local folder=/etc/postgresql-common/createcluster.d
+    as_root mkdir -p "$folder"
+    as_root tee "$folder/no-main-cluster.conf" >/dev/null <<<'create_main_cluster = false'
 }
 
 # Installing the package `prometheus` would also create a user and start a server; here its two programs are
@@ -416,6 +432,15 @@ for_feast() {
     install_feast
 }
 
+for_debezium() {
+    for_demo
+    missing=()
+    have mvn || missing+=(maven)
+    java_missing
+    postgresql_missing
+    apt_install "${missing[@]}"
+}
+
 for_ci() {
     for_test
     for_check
@@ -433,6 +458,7 @@ case "$TARGET" in
     kubernetes) for_kubernetes ;;
     schemathesis) for_schemathesis ;;
     feast) for_feast ;;
+    debezium) for_debezium ;;
     ci) for_ci ;;
     -h | --help) usage ;;
     *) usage >&2 && exit 2 ;;
