@@ -4,7 +4,7 @@
 # the end the daemon has to have each edge once, none that was deleted, and no dead letter. What it has to have is known
 # from a trigger in the database (scripts/debezium.sql).
 #
-#   scripts/debezium.sh    needs what `scripts/setup.sh debezium` installs; takes about five minutes
+#   scripts/debezium.sh    needs what `scripts/setup.sh debezium` installs; takes two to five minutes
 #
 # All of it is real, on loopback, on free ports, with its data in a folder that is removed. The last line is a line of
 # JSON with what was counted. Exit code 1: something is wrong, and the lines above say what.
