@@ -413,8 +413,8 @@ mod tests {
             let vector = !info.labels.is_empty() || may_be_absent;
             assert_eq!(info.handle.ends_with("Vec"), vector, "{name}: a vector has labels or may be absent");
             if info.handle.starts_with("Histogram") {
-                let measured = name.ends_with("_seconds") || name.ends_with("_items");
-                assert!(measured, "{name}: a histogram here measures time, or counts items");
+                let measured = ["_seconds", "_items", "_nats"].iter().any(|unit| name.ends_with(unit));
+                assert!(measured, "{name}: a histogram here measures time or surprise, or counts items");
             }
             assert!(info.help.ends_with('.') && info.help.len() > 20, "{name}: help is a sentence");
         }

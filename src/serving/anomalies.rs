@@ -93,8 +93,8 @@ pub fn surprise(score: f32) -> f32 {
     if score < f32::MIN_POSITIVE { -f32::MIN_POSITIVE.ln() } else { -score.ln() }
 }
 
-/// The share of `sorted` surprises that are less than this one, and half of those that are the same; `None` where there are
-/// too few.
+/// The share of `sorted` surprises that are less than this one, and half of those that are the same; `None` where there
+/// are too few.
 #[must_use]
 pub fn percentile(sorted: &[f32], surprise: f32) -> Option<f32> {
     if sorted.len() < WINDOW_MIN || surprise.is_nan() {

@@ -123,8 +123,8 @@ pub struct Pace<'a> {
 }
 
 /// Writes a snapshot into `dir`, as of a capture of the index with these `stores`. `history` identifies the log up to
-/// there. One of the same position, which was of no use then, is replaced. `complete` is called when all is written, and
-/// before there is a snapshot.
+/// there. One of the same position, which was of no use then, is replaced. `complete` is called when all is written,
+/// and before there is a snapshot.
 ///
 /// # Errors
 /// The file system refuses, rows or entries on disk cannot be read, `complete` fails, or it was stopped.

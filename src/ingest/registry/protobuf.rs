@@ -8,8 +8,8 @@
 //! has that of its type, unless it is `optional`. But 64-bit integers are numbers, as everywhere here.
 //!
 //! The bytes come from outside, and so does the schema. Both are bounded: the depth of a schema, which is parsed on the
-//! stack, the depth of a value by `prost`, and the length of either text. A `google.protobuf.Any` is not read: it would be
-//! as deep as its bytes.
+//! stack, the depth of a value by `prost`, and the length of either text. A `google.protobuf.Any` is not read: it would
+//! be as deep as its bytes.
 
 use std::collections::HashMap;
 use std::fmt;

@@ -53,7 +53,14 @@ fn responses(rig: &Rig) -> (Vec<NodeEmbedding>, Vec<PairScore>) {
     let pairs: Vec<_> = (0..8).flat_map(|u| (8..20).map(move |v| (key(u), key(v)))).collect();
     let engine = &rig.shared.engine;
     let embeddings = engine.embeddings(&keys, at, UnknownKeys::Error).unwrap().embeddings;
-    (embeddings, engine.link_scores(&pairs, at, UnknownKeys::Error).unwrap().scores)
+    let mut scores = engine.link_scores(&pairs, at, UnknownKeys::Error).unwrap().scores;
+    for score in &mut scores {
+        // A restart forgets how unusual the latest events were.
+        if let PairScore::Found { percentile, .. } = score {
+            *percentile = None;
+        }
+    }
+    (embeddings, scores)
 }
 
 /// What the trainer itself makes of those pairs.
