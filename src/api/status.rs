@@ -58,6 +58,9 @@ pub struct FeedDocument {
     pub delivered_rows: u64,
     /// Deleted nodes delivered since the start.
     pub delivered_deletions: u64,
+    /// Deliveries that failed since the start.
+    #[serde(skip)]
+    pub failures: u64,
 }
 
 /// State of the change feed.

@@ -267,7 +267,7 @@ impl Parts {
             engine: Arc::new(engine),
             judged,
             progress,
-            feed: Arc::new(feed::FeedStatus::new(health.clone(), metrics.clone())),
+            feed: Arc::new(feed::FeedStatus::new(health.clone())),
             metrics,
             health,
             appender: Arc::default(),

@@ -8,7 +8,7 @@ use rustix::fs::StatVfs;
 
 use super::memory_limit::limit_bytes;
 use super::{StatusSource, backup};
-use crate::api::{GraphStatus, Health, IngestStatus, SourceReport, TierStatus};
+use crate::api::{FeedDocument, GraphStatus, Health, IngestStatus, SourceReport, TierStatus};
 use crate::config::Config;
 use crate::ingest::rejection::Reason;
 use crate::metrics::{Metrics, mirror, set_count, set_if_known, set_state};
@@ -31,6 +31,7 @@ pub(super) fn register(
         set_count(&metrics.log.end_position, document.log.durable_position);
         set_count(&metrics.train.lag_events, document.learner.lag_events);
         index(metrics, &engine);
+        document.feed.iter().for_each(|document| feed(metrics, document));
         machine.report(metrics);
     }));
 }
@@ -66,6 +67,16 @@ fn index(metrics: &Metrics, engine: &QueryEngine) {
     set_count(&metrics.index.bytes, report.bytes);
     set_count(&metrics.index.pending_nodes, report.state.pending_nodes as u64);
     metrics.index.oldest_row_seconds.set(report.state.oldest_row_seconds);
+}
+
+fn feed(metrics: &Metrics, document: &FeedDocument) {
+    let feed = &metrics.feed;
+    mirror(&feed.rows, document.delivered_rows);
+    mirror(&feed.deletions, document.delivered_deletions);
+    mirror(&feed.failures, document.failures);
+    set_count(&feed.pending_nodes, document.pending_nodes);
+    feed.behind_seconds.set(document.behind_seconds);
+    set_count(&feed.position, document.delivered_position.unwrap_or_default());
 }
 
 fn graph(metrics: &Metrics, graph: &GraphStatus) {

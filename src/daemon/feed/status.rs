@@ -6,18 +6,16 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use crate::api::{FeedDocument, Health, State};
-use crate::metrics::Metrics;
 
-/// How the feed stands, for the status document, health and metrics.
+/// How the feed stands, for health and for the status document, from which metrics are copied.
 pub(in crate::daemon) struct FeedStatus {
     report: Mutex<Option<FeedDocument>>,
     health: Arc<Health>,
-    metrics: Arc<Metrics>,
 }
 
 impl FeedStatus {
-    pub(in crate::daemon) fn new(health: Arc<Health>, metrics: Arc<Metrics>) -> Self {
-        Self { report: Mutex::new(None), health, metrics }
+    pub(in crate::daemon) fn new(health: Arc<Health>) -> Self {
+        Self { report: Mutex::new(None), health }
     }
 
     /// The part of the status document; `None` where there is no feed.
@@ -40,7 +38,7 @@ impl FeedStatus {
 
     /// It could not deliver, for this reason, and tries again.
     pub(super) fn failing(&self, why: &str) {
-        self.metrics.feed.failures.inc();
+        self.update(|report| report.failures += 1);
         let was_running = self.set_state("failing", why);
         self.health.set("feed", State::Degraded, format!("changes are not delivered: {why}"));
         if was_running {
@@ -50,26 +48,21 @@ impl FeedStatus {
 
     /// So much was delivered.
     pub(super) fn delivered(&self, rows: usize, deletions: usize) {
-        let [rows, deletions] = [rows as u64, deletions as u64];
-        self.metrics.feed.rows.inc_by(rows);
-        self.metrics.feed.deletions.inc_by(deletions);
         self.update(|report| {
-            report.delivered_rows += rows;
-            report.delivered_deletions += deletions;
+            report.delivered_rows += rows as u64;
+            report.delivered_deletions += deletions as u64;
         });
     }
 
     /// So many nodes are due, some of them for so long.
     pub(super) fn pending(&self, nodes: usize, behind: Duration) {
-        let (nodes, behind) = (nodes as u64, behind.as_secs_f64());
-        self.metrics.feed.pending_nodes.set(nodes.cast_signed());
-        self.metrics.feed.behind_seconds.set(behind);
-        self.update(|report| (report.pending_nodes, report.behind_seconds) = (nodes, behind));
+        self.update(|report| {
+            (report.pending_nodes, report.behind_seconds) = (nodes as u64, behind.as_secs_f64());
+        });
     }
 
     /// Every event below this position is in what was delivered.
     pub(super) fn complete_to(&self, position: u64) {
-        self.metrics.feed.position.set(position.cast_signed());
         self.update(|report| report.delivered_position = Some(position));
     }
 
