@@ -355,6 +355,18 @@ def test_results_show_their_freshness_in_a_notebook(client: Any) -> None:
     assert "log" in client.health()._repr_html_()
 
 
+def test_unusual_events_are_listed_once_there_are_enough_to_compare_with(client: Any) -> None:
+    rows = [{"src": fresh(), "dst": f"b{i % 3}", "ts": i, "features": [1, 2]} for i in range(600)]
+    client.push(rows, wait="visible")
+    found = client.anomalies(limit=5, percentile=0.99)
+    assert len(found) <= 5
+    assert found.percentile_min == pytest.approx(0.99)
+    assert found.array.dtype == found.percentile.dtype == np.float32
+    assert (found.percentile >= 0.99).all()
+    assert (np.diff(found.position) < 0).all()
+    assert "unusual events" in found._repr_html_()
+
+
 def test_results_become_data_frames(client: Any) -> None:
     one = fresh()
     pushed = client.push({"src": one, "dst": "b", "ts": 1, "features": [1, 2]}, wait="visible")
@@ -362,7 +374,7 @@ def test_results_become_data_frames(client: Any) -> None:
     assert frame.shape == (2, 8)
     assert frame.index.tolist() == [one, "nobody"]
     frame = client.score(one, ["b", "nobody"]).to_pandas()
-    assert frame.columns.tolist() == ["src", "dst", "score", "cold"]
+    assert frame.columns.tolist() == ["src", "dst", "score", "percentile", "cold"]
     frame = client.top(one, candidates=["b"], min_position=pushed.end_position).to_pandas()
     assert frame[["of", "rank", "node"]].values.tolist() == [[one, 1, "b"]]
     frame = next(iter(client.neighbors(one, features=True))).to_pandas()
