@@ -16,7 +16,6 @@ use crate::daemon::source_options::{
 };
 use crate::daemon::{DeviceSelection, fixed_settings};
 use crate::device::{CudaFound, Device};
-use crate::ingest::csv::CsvReader;
 use crate::ingest::kafka::{KafkaFault, KafkaSourceOptions, preflight, what_is_missing};
 use crate::ingest::produce::{AnomalyTopic, FeedTopic, OutletOptions};
 use crate::ingest::rows::Rows;
@@ -225,8 +224,12 @@ fn event_file(config: &Config) -> Result<String, String> {
         rows.map_err(|error| format!("{error} (ingest.file.path)"))?;
         return Ok(format!("{} is read by [ingest.mappings.{}]", path.display(), config.ingest.file.mapping));
     }
-    let reader = CsvReader::open(path).map_err(|error| format!("{error} (ingest.file.path)"))?;
-    let (found, wanted) = (reader.feature_dimension(), config.stream.edge_feature_dimension);
+    let rows = Rows::open(path, decode_options(config), None);
+    let rows = rows.map_err(|error| format!("{error} (ingest.file.path)"))?;
+    let Some(found) = rows.feature_columns() else {
+        return Ok(format!("{} holds plain events", path.display()));
+    };
+    let wanted = config.stream.edge_feature_dimension;
     if found == wanted {
         Ok(format!("{} has {found} feature columns", path.display()))
     } else {

@@ -4,9 +4,40 @@ use std::path::Path;
 
 use anyhow::{Context, bail};
 
-use crate::event::{NodeId, NodeKey};
-use crate::ingest::csv::{CsvReader, read_columns};
+use crate::event::{EdgeEvent, Event, NodeId, NodeKey};
+use crate::ingest::csv::read_columns;
+use crate::ingest::decode::DecodeOptions;
+use crate::ingest::rows::Rows;
 use crate::train::stream::{Stream, StreamBuilder};
+
+/// Longest feature row that is read.
+const FEATURES_MAX: usize = 1 << 20;
+
+/// The edges of an event file, in its order. What a person should know about it goes to `note`.
+///
+/// # Errors
+/// When the file cannot be opened; an item is an error where a row is no edge or the file cannot be read on.
+pub fn edges(
+    path: &Path,
+    note: &mut dyn FnMut(&str),
+) -> anyhow::Result<impl Iterator<Item = anyhow::Result<EdgeEvent>>> {
+    let mut rows = Rows::open(path, DecodeOptions::for_rows_of(FEATURES_MAX), None)?;
+    if let Some(warning) = rows.warning() {
+        note(&warning);
+    }
+    let place = path.display().to_string();
+    Ok(std::iter::from_fn(move || rows.next_row().transpose()).flat_map(move |row| {
+        let events = row.map_err(anyhow::Error::from).and_then(|row| Ok(row?));
+        let edge = |event| match event {
+            Event::Edge(edge) => Ok(edge),
+            _ => Err(anyhow::anyhow!("{place} has events that are no edges; here a file of edges is needed")),
+        };
+        match events {
+            Ok(decoded) => decoded.into_events().map(|incoming| edge(incoming.event)).collect(),
+            Err(error) => vec![Err(error)],
+        }
+    }))
+}
 
 /// Reads a whole event file. What a person should know about it goes to `note`.
 ///
@@ -21,17 +52,13 @@ pub fn read_stream(path: &Path, note: &mut dyn FnMut(&str)) -> anyhow::Result<St
 /// # Errors
 /// As [`read_stream`].
 pub fn read_first(path: &Path, events_max: usize, note: &mut dyn FnMut(&str)) -> anyhow::Result<Stream> {
-    let reader = CsvReader::open(path)?;
-    if let Some(warning) = reader.warning() {
-        note(&warning);
-    }
     let mut builder = StreamBuilder::new();
-    for event in reader.take(events_max) {
+    for event in edges(path, note)?.take(events_max) {
         builder.push(&event?);
     }
     let stream = builder.finish();
     if stream.is_empty() {
-        bail!("{} has a header but no events", path.display());
+        bail!("{} has no events", path.display());
     }
     if stream.late() > 0 {
         let (late, events) = (stream.late(), stream.len());

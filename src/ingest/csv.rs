@@ -5,7 +5,7 @@
 //! are dropped. `ts` is an integer in the stream's unit. An empty `label` or `type` means "none", and
 //! a row whose feature fields are all empty carries no features.
 //!
-//! A bad row is one [`CsvError`] and reading goes on after it; whether to stop is the caller's choice.
+//! A bad row is one [`FileError`] and reading goes on after it; whether to stop is the caller's choice.
 //! Does not check the order of times, known nodes, or anything beyond one row.
 
 pub mod table;
@@ -13,8 +13,9 @@ pub mod table;
 use std::path::Path;
 
 use table::Table;
-pub use table::{CsvError, read_columns};
+pub use table::read_columns;
 
+use super::file_error::FileError;
 use crate::event::{EdgeEvent, EventTime, NodeKey};
 
 const REQUIRED: &str = "src,dst,ts";
@@ -39,7 +40,7 @@ impl CsvReader {
     /// # Errors
     /// When the file cannot be opened or read, is empty, or its header lacks a required column, names
     /// one twice or skips a feature column.
-    pub fn open(path: &Path) -> Result<Self, CsvError> {
+    pub fn open(path: &Path) -> Result<Self, FileError> {
         let table = Table::open(path, REQUIRED)?;
         let (src, dst, time) = (table.require("src")?, table.require("dst")?, table.require("ts")?);
         let (label, edge_type) = (table.find("label"), table.find("type"));
@@ -84,7 +85,7 @@ impl CsvReader {
         self.table.add_row_text(text);
     }
 
-    fn event(&self) -> Result<EdgeEvent, CsvError> {
+    fn event(&self) -> Result<EdgeEvent, FileError> {
         Ok(EdgeEvent {
             src: self.node(self.src)?,
             dst: self.node(self.dst)?,
@@ -102,7 +103,7 @@ impl CsvReader {
         })
     }
 
-    fn node(&self, column: usize) -> Result<NodeKey, CsvError> {
+    fn node(&self, column: usize) -> Result<NodeKey, FileError> {
         let text = self.table.field(column);
         if text.is_empty() {
             return Err(self.table.value_error(column, "a node name; fill it in or drop the line"));
@@ -111,7 +112,7 @@ impl CsvReader {
     }
 
     /// Integers; `12.0` is one too, since many tools write integer columns that way.
-    fn event_time(&self) -> Result<EventTime, CsvError> {
+    fn event_time(&self) -> Result<EventTime, FileError> {
         let text = self.table.field(self.time);
         let whole = match text.split_once('.') {
             Some((whole, zeros)) if !zeros.is_empty() && zeros.bytes().all(|byte| byte == b'0') => whole,
@@ -125,14 +126,14 @@ impl CsvReader {
         })
     }
 
-    fn feature_row(&self) -> Result<Vec<f32>, CsvError> {
+    fn feature_row(&self) -> Result<Vec<f32>, FileError> {
         if self.features.iter().all(|&column| self.table.field(column).is_empty()) {
             return Ok(Vec::new());
         }
         self.features.iter().map(|&column| self.number(column)).collect()
     }
 
-    fn number(&self, column: usize) -> Result<f32, CsvError> {
+    fn number(&self, column: usize) -> Result<f32, FileError> {
         match self.table.field(column).parse::<f32>() {
             Ok(number) if number.is_finite() => Ok(number),
             _ => Err(self.table.value_error(column, "a finite 32-bit number; correct it or drop the line")),
@@ -140,21 +141,23 @@ impl CsvReader {
     }
 }
 
+/// Whether a column is called `f0`, `f1`, ….
+pub(super) fn is_feature(name: &str) -> bool {
+    name.strip_prefix('f').is_some_and(|digits| {
+        !digits.is_empty()
+            && digits.bytes().all(|byte| byte.is_ascii_digit())
+            && (digits == "0" || !digits.starts_with('0'))
+    })
+}
+
 /// The columns `f0`, `f1`, … in the order of their numbers.
-fn feature_columns(table: &Table) -> Result<Vec<usize>, CsvError> {
-    let is_feature = |name: &String| {
-        name.strip_prefix('f').is_some_and(|digits| {
-            !digits.is_empty()
-                && digits.bytes().all(|byte| byte.is_ascii_digit())
-                && (digits == "0" || !digits.starts_with('0'))
-        })
-    };
+fn feature_columns(table: &Table) -> Result<Vec<usize>, FileError> {
     let count = table.columns().iter().filter(|name| is_feature(name)).count();
     (0..count).map(|i| table.require(&format!("f{i}"))).collect()
 }
 
 impl Iterator for CsvReader {
-    type Item = Result<EdgeEvent, CsvError>;
+    type Item = Result<EdgeEvent, FileError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.ended {
@@ -195,11 +198,11 @@ mod tests {
         encoder.finish().unwrap()
     }
 
-    fn read(bytes: &[u8]) -> Vec<Result<EdgeEvent, CsvError>> {
+    fn read(bytes: &[u8]) -> Vec<Result<EdgeEvent, FileError>> {
         CsvReader::open(file(bytes).path()).unwrap().collect()
     }
 
-    fn open_error(bytes: &[u8]) -> CsvError {
+    fn open_error(bytes: &[u8]) -> FileError {
         CsvReader::open(file(bytes).path()).err().expect("the header should be refused")
     }
 
@@ -252,18 +255,18 @@ mod tests {
 
     #[test]
     fn bad_headers_are_refused_with_the_reason() {
-        assert!(matches!(open_error(b""), CsvError::Empty { .. }));
-        assert!(matches!(open_error(&gzip(b"")), CsvError::Empty { .. }));
-        assert!(matches!(open_error(b"src,dst,time\n"), CsvError::MissingColumn { column, found, .. }
+        assert!(matches!(open_error(b""), FileError::Empty { .. }));
+        assert!(matches!(open_error(&gzip(b"")), FileError::Empty { .. }));
+        assert!(matches!(open_error(b"src,dst,time\n"), FileError::MissingColumn { column, found, .. }
             if column == "ts" && found == "src, dst, time"));
         assert!(
-            matches!(open_error(b"src,dst,ts,src\n"), CsvError::DuplicateColumn { column, .. } if column == "src")
+            matches!(open_error(b"src,dst,ts,src\n"), FileError::DuplicateColumn { column, .. } if column == "src")
         );
         assert!(
-            matches!(open_error(b"src,dst,ts,f0,f2\n"), CsvError::MissingColumn { column, .. } if column == "f1")
+            matches!(open_error(b"src,dst,ts,f0,f2\n"), FileError::MissingColumn { column, .. } if column == "f1")
         );
-        assert!(matches!(CsvReader::open(Path::new("/nonexistent/x.csv")), Err(CsvError::Open { .. })));
-        assert!(matches!(CsvReader::open(&std::env::temp_dir()), Err(CsvError::Open { .. })));
+        assert!(matches!(CsvReader::open(Path::new("/nonexistent/x.csv")), Err(FileError::Open { .. })));
+        assert!(matches!(CsvReader::open(&std::env::temp_dir()), Err(FileError::Open { .. })));
         assert!(read(b"src,dst,ts\n").is_empty(), "a header alone is an empty stream");
     }
 
@@ -288,7 +291,7 @@ mod tests {
             assert!(rows[0].is_ok() && rows[2].is_ok(), "{row}");
             let error = rows[1].as_ref().unwrap_err();
             assert!(error.is_row(), "{error}");
-            let CsvError::Value { line: 3, column, value, .. } = error else { panic!("{row}: {error}") };
+            let FileError::Value { line: 3, column, value, .. } = error else { panic!("{row}: {error}") };
             assert_eq!((column.as_str(), value.as_str()), (bad_column, bad_value));
         }
     }
@@ -296,17 +299,17 @@ mod tests {
     #[test]
     fn partly_empty_features_and_bad_labels_are_refused() {
         assert!(matches!(&read(b"src,dst,ts,f0,f1\n1,2,3,4,\n")[0],
-            Err(CsvError::Value { column, .. }) if column == "f1"));
+            Err(FileError::Value { column, .. }) if column == "f1"));
         assert!(matches!(&read(b"src,dst,ts,label\n1,2,3,yes\n")[0],
-            Err(CsvError::Value { column, value, .. }) if column == "label" && value == "yes"));
+            Err(FileError::Value { column, value, .. }) if column == "label" && value == "yes"));
     }
 
     #[test]
     fn ragged_and_non_utf8_rows_are_refused_alone() {
         let rows = read(b"src,dst,ts\n1,2\n1,2,3,4\n\xff\xfe,2,3\n5,6,7\n");
-        assert!(matches!(&rows[0], Err(CsvError::Ragged { line: 2, expected: 3, found: 2, .. })));
-        assert!(matches!(&rows[1], Err(CsvError::Ragged { line: 3, expected: 3, found: 4, .. })));
-        assert!(matches!(&rows[2], Err(CsvError::Encoding { line: 4, .. })));
+        assert!(matches!(&rows[0], Err(FileError::Ragged { line: 2, expected: 3, found: 2, .. })));
+        assert!(matches!(&rows[1], Err(FileError::Ragged { line: 3, expected: 3, found: 4, .. })));
+        assert!(matches!(&rows[2], Err(FileError::Encoding { line: 4, .. })));
         assert_eq!(rows[3].as_ref().unwrap().src, NodeKey::Int(5));
         assert_eq!(rows.len(), 4);
     }
@@ -323,7 +326,7 @@ mod tests {
             let (last, complete) = rows.split_last().unwrap();
             assert!(complete.len() > 1000 && complete.iter().all(Result::is_ok), "cut at {cut}");
             let error = last.as_ref().unwrap_err();
-            assert!(matches!(error, CsvError::Gzip { line, .. } if *line > 1000), "{error}");
+            assert!(matches!(error, FileError::Gzip { line, .. } if *line > 1000), "{error}");
             assert!(!error.is_row());
         }
     }
@@ -337,15 +340,15 @@ mod tests {
         let rows = read(&gzip(&bytes));
         assert_eq!(rows.len(), 2);
         assert!(rows[0].is_ok());
-        assert!(matches!(&rows[1], Err(CsvError::LongRow { .. })));
+        assert!(matches!(&rows[1], Err(FileError::LongRow { .. })));
     }
 
     #[test]
     fn columns_of_other_files_are_read_in_the_order_asked() {
         let pairs = file(b"neg_src,neg_dst\n1,2\nx,y\n");
         assert_eq!(read_columns(pairs.path(), ["neg_dst", "neg_src"]).unwrap(), [["2", "1"], ["y", "x"]]);
-        assert!(matches!(read_columns(pairs.path(), ["node"]), Err(CsvError::MissingColumn { .. })));
+        assert!(matches!(read_columns(pairs.path(), ["node"]), Err(FileError::MissingColumn { .. })));
         let hole = file(b"node\n1\n\"\"\n");
-        assert!(matches!(read_columns(hole.path(), ["node"]), Err(CsvError::Value { line: 3, .. })));
+        assert!(matches!(read_columns(hole.path(), ["node"]), Err(FileError::Value { line: 3, .. })));
     }
 }

@@ -15,9 +15,11 @@
 //! depends on the stream is `admit`'s business.
 
 use std::borrow::Cow;
+use std::marker::PhantomData;
 
 use xxhash_rust::xxh3::xxh3_128;
 
+use super::document::Document;
 use super::rejection::{Reason, Rejection};
 use super::wire::{Row, Scalar, Wire, short};
 use crate::event::{EdgeEvent, Event, EventTime, Incoming, NodeKey};
@@ -120,7 +122,21 @@ impl Decoder {
     /// The rejection names the field and what to send instead.
     pub fn event(&self, bytes: &[u8]) -> Result<Incoming, Rejection> {
         self.check_size(bytes)?;
-        let wire = parse_object(bytes)?;
+        self.incoming(parse_object(bytes)?)
+    }
+
+    /// Reads one event of a document, whose fields have the names of JSON events.
+    ///
+    /// # Errors
+    /// As [`event`](Self::event).
+    pub(super) fn document(&self, document: &Document<'_>) -> Result<Incoming, Rejection> {
+        match document {
+            Document::Json(text) => self.event(text),
+            Document::Value(_) | Document::Avro(_) => self.incoming(document.read(PhantomData::<Wire<'_>>)?),
+        }
+    }
+
+    fn incoming(&self, wire: Wire<'_>) -> Result<Incoming, Rejection> {
         let idempotency = idempotency_hash("idempotency_key", &wire.idempotency_key)?;
         Ok(Incoming { event: self.judge(wire)?, idempotency })
     }

@@ -8,15 +8,18 @@
 //! below its number of lines: five lines by the first four.
 //!
 //! Two files of one name are taken for the same only if they agree in that many lines, and a file that was
-//! cut to fewer is another file.
+//! cut to fewer is another file. A file that does not begin with lines, but ends with what is in it, as Parquet does, is
+//! known by its length and its end; nobody adds to one.
 
-use std::io::Read;
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
 use std::path::Path;
 
-use xxhash_rust::xxh3::Xxh3;
+use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
-use super::csv::CsvError;
 use super::csv::table::open_text;
+use super::file_error::FileError;
+use super::rows::PARQUET_ENDING;
 
 /// Bytes of a file's text that are read.
 const BEGINNING_BYTES: u64 = 64 << 10;
@@ -25,23 +28,26 @@ const BEGINNING_BYTES: u64 = 64 << 10;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fingerprint {
     name: String,
-    /// Number of data lines and hash, from few lines to many; never empty.
+    /// Number of data lines and hash, from few lines to many, or length and hash; never empty.
     hashes: Vec<(u64, u64)>,
 }
 
 impl Fingerprint {
-    /// Reads the beginning of a text file, plain or gzip.
+    /// Reads the beginning of a text file, plain or gzip, or the end of a Parquet file.
     ///
     /// # Errors
     /// When the file cannot be opened or read.
-    pub fn of(path: &Path) -> Result<Self, CsvError> {
-        let failed = |source| CsvError::Read { path: path.to_path_buf(), line: 0, source };
+    pub fn of(path: &Path) -> Result<Self, FileError> {
+        let failed = |source| FileError::Read { path: path.to_path_buf(), line: 0, source };
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if name.ends_with(PARQUET_ENDING) {
+            return Ok(Self { name, hashes: vec![end(path).map_err(failed)?] });
+        }
         let mut text = Vec::new();
         let (_, input) = open_text(path)?;
         // One byte more shows whether the last line ends here.
         input.take(BEGINNING_BYTES + 1).read_to_end(&mut text).map_err(failed)?;
         let is_whole = text.len() as u64 <= BEGINNING_BYTES;
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         Ok(Self { name, hashes: hashes(&text, is_whole) })
     }
 
@@ -55,6 +61,16 @@ impl Fingerprint {
     pub fn first(&self) -> String {
         self.names().last().unwrap_or_default()
     }
+}
+
+/// The length of a file, and a hash of its end.
+fn end(path: &Path) -> io::Result<(u64, u64)> {
+    let mut file = File::open(path)?;
+    let length = file.seek(SeekFrom::End(0))?;
+    file.seek(SeekFrom::Start(length.saturating_sub(BEGINNING_BYTES)))?;
+    let mut bytes = Vec::new();
+    file.take(BEGINNING_BYTES).read_to_end(&mut bytes)?;
+    Ok((length, xxh3_64(&bytes)))
 }
 
 fn hashes(text: &[u8], is_whole: bool) -> Vec<(u64, u64)> {

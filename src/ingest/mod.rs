@@ -2,8 +2,8 @@
 //! admit them and hand batches to the log through one bounded queue. A refused event is counted, named
 //! and kept as a dead letter before the batch that accounts for it is submitted.
 //!
-//! Reading order: `decode` (bytes to events), `registry` (messages in the wire format of a schema registry), `mapping`
-//! (messages of other shapes), `body` (many of them), `admit` (the stream's rules), `dead_letter`, `handover`, then the
+//! Reading order: `decode` (bytes to events), `document` and `registry` (what is written by the schemas of a registry),
+//! `mapping` (messages of other shapes), `body` (many of them), `admit` (the stream's rules), `dead_letter`, `handover`, then the
 //! sources `kafka`, `replay` (files, read by `rows`) and `push`; `produce` is the other side, a producer for files.
 //! Knows the words of the stream and nothing of graphs, learning or what HTTP serves.
 
@@ -12,6 +12,8 @@ pub mod body;
 pub mod csv;
 pub mod dead_letter;
 pub mod decode;
+pub mod document;
+pub mod file_error;
 mod fingerprint;
 pub mod generated;
 mod handover;

@@ -17,9 +17,9 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use parking_lot::Mutex;
 
 use super::SourceWiring;
-use super::csv::CsvError;
 use super::dead_letter::unix_ms;
 use super::decode::DecodeOptions;
+use super::file_error::FileError;
 use super::fingerprint::Fingerprint;
 use super::mapping::Mapping;
 use super::rejection::IngestStats;
@@ -103,7 +103,7 @@ impl Replay {
     ///
     /// # Errors
     /// When the file cannot be opened or its header is not one of an event file.
-    pub fn start(options: ReplayOptions, wiring: SourceWiring) -> Result<Self, CsvError> {
+    pub fn start(options: ReplayOptions, wiring: SourceWiring) -> Result<Self, FileError> {
         let reader = Rows::open(&options.path, options.decode, options.mapping.clone())?;
         if let Some(warning) = reader.warning() {
             tracing::warn!("{warning}");

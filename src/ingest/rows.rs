@@ -1,19 +1,28 @@
-//! The events of a file, row by row: plain CSV, or by a mapping the columns of a CSV file with any header or the lines
-//! of a JSON file. A row that is no event is a rejection that names its line, and reading goes on after it.
+//! The events of a file, row by row. Its form follows from the ending of its name: lines of JSON, Parquet (`parquet`),
+//! and otherwise CSV. Rows are plain events, or a mapping reads them: the columns of a CSV file with any header, the
+//! documents of a JSON file, the rows of a Parquet file. A row that is no event is a rejection that says which it is,
+//! and reading goes on after it.
+
+mod parquet;
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use self::parquet::ParquetRows;
+use super::csv::CsvReader;
 use super::csv::table::{ROW_BYTES_MAX, Table, open_text};
-use super::csv::{CsvError, CsvReader};
 use super::decode::{DecodeOptions, TEXT_BYTES_MAX};
+use super::file_error::FileError;
 use super::mapping::{Decoded, Mapping, Message, MessageReader};
 use super::rejection::{Reason, Rejection};
 use crate::event::{EdgeEvent, Event, Incoming, NodeKey};
 
 /// Endings of names of files whose lines are JSON.
 const JSON_ENDINGS: [&str; 3] = [".jsonl", ".ndjson", ".json"];
+
+/// The ending of names of Parquet files.
+pub(super) const PARQUET_ENDING: &str = ".parquet";
 
 /// Reads a file.
 pub struct Rows(Kind);
@@ -22,6 +31,7 @@ enum Kind {
     Plain(Box<CsvReader>),
     Columns(Box<Columns>),
     Lines(Box<Lines>),
+    Parquet(Box<ParquetRows>),
 }
 
 /// A CSV file whose columns a mapping reads.
@@ -47,49 +57,47 @@ struct Lines {
 pub type Row = Result<Decoded, Rejection>;
 
 impl Rows {
-    /// Opens a file; with a mapping it is JSON, a document a line, if its name ends so, and else CSV.
+    /// Opens a file.
     ///
     /// # Errors
-    /// When it cannot be opened, or its header lacks what is read.
+    /// When it cannot be opened, or lacks columns that are read.
     pub fn open(
         path: &Path,
         options: DecodeOptions,
         mapping: Option<Arc<Mapping>>,
-    ) -> Result<Self, CsvError> {
-        let Some(mapping) = mapping else {
-            return Ok(Self(Kind::Plain(Box::new(CsvReader::open(path)?))));
-        };
-        let reader = MessageReader::new(options, Some(Arc::clone(&mapping)));
+    ) -> Result<Self, FileError> {
         let name = path.to_string_lossy();
+        if name.ends_with(PARQUET_ENDING) {
+            return Ok(Self(Kind::Parquet(Box::new(ParquetRows::open(path, options, mapping)?))));
+        }
         let name = name.strip_suffix(".gz").unwrap_or(&name);
         if JSON_ENDINGS.iter().any(|ending| name.ends_with(ending)) {
-            let (gzip, input) = open_text(path)?;
-            let (input, path) = (BufReader::new(input), path.to_path_buf());
-            return Ok(Self(Kind::Lines(Box::new(Lines {
-                path,
-                input,
-                gzip,
-                reader,
-                text: Vec::new(),
-                line: 0,
-            }))));
+            return Ok(Self(Kind::Lines(Box::new(Lines::open(path, options, mapping)?))));
         }
-        let table = Table::open(path, "that the mapping reads")?;
-        let places = mapping.columns(table.columns()).map_err(|missing| match missing {
-            Some(column) => CsvError::MissingColumn {
-                path: path.to_path_buf(),
-                column,
-                found: table.columns().join(", "),
-            },
-            None => CsvError::Nested { path: path.to_path_buf() },
-        })?;
-        Ok(Self(Kind::Columns(Box::new(Columns { table, places, reader, mapping }))))
+        Ok(Self(match mapping {
+            None => Kind::Plain(Box::new(CsvReader::open(path)?)),
+            Some(mapping) => Kind::Columns(Box::new(Columns::open(path, options, mapping)?)),
+        }))
+    }
+
+    /// How many feature columns there are, where features are columns.
+    #[must_use]
+    pub fn feature_columns(&self) -> Option<usize> {
+        match &self.0 {
+            Kind::Plain(reader) => Some(reader.feature_dimension()),
+            Kind::Parquet(rows) => rows.feature_columns(),
+            Kind::Columns(_) | Kind::Lines(_) => None,
+        }
     }
 
     /// One sentence about columns that are not read, if there are any and nobody said so.
     #[must_use]
     pub fn warning(&self) -> Option<String> {
-        if let Kind::Plain(reader) = &self.0 { reader.warning() } else { None }
+        match &self.0 {
+            Kind::Plain(reader) => reader.warning(),
+            Kind::Parquet(rows) => rows.warning(),
+            Kind::Columns(_) | Kind::Lines(_) => None,
+        }
     }
 
     /// Appends the text of the row that was read last.
@@ -98,6 +106,7 @@ impl Rows {
             Kind::Plain(reader) => reader.add_row_text(text),
             Kind::Columns(columns) => columns.table.add_row_text(text),
             Kind::Lines(lines) => text.push_str(&String::from_utf8_lossy(&lines.text)),
+            Kind::Parquet(rows) => rows.add_row_text(text),
         }
     }
 
@@ -113,7 +122,7 @@ impl Rows {
     ///
     /// # Errors
     /// When the file cannot be read on.
-    pub fn next_row(&mut self) -> Result<Option<Row>, CsvError> {
+    pub fn next_row(&mut self) -> Result<Option<Row>, FileError> {
         match &mut self.0 {
             Kind::Plain(reader) => match reader.next() {
                 None => Ok(None),
@@ -126,12 +135,13 @@ impl Rows {
                 Err(error) => of_row(error),
             },
             Kind::Lines(lines) => lines.next_row(),
+            Kind::Parquet(rows) => rows.next_row(),
         }
     }
 }
 
 /// A bad row, if it is no more than that.
-fn of_row(error: CsvError) -> Result<Option<Row>, CsvError> {
+fn of_row(error: FileError) -> Result<Option<Row>, FileError> {
     if error.is_row() {
         Ok(Some(Err(Rejection::new(Reason::MalformedRow, error.to_string()))))
     } else {
@@ -145,6 +155,20 @@ fn placed(path: &Path, line: u64, rejection: Rejection) -> Rejection {
 }
 
 impl Columns {
+    fn open(path: &Path, options: DecodeOptions, mapping: Arc<Mapping>) -> Result<Self, FileError> {
+        let table = Table::open(path, "that the mapping reads")?;
+        let places = mapping.columns(table.columns()).map_err(|missing| match missing {
+            Some(column) => FileError::MissingColumn {
+                path: path.to_path_buf(),
+                column,
+                found: table.columns().join(", "),
+            },
+            None => FileError::Nested { path: path.to_path_buf() },
+        })?;
+        let reader = MessageReader::new(options, Some(Arc::clone(&mapping)));
+        Ok(Self { table, places, reader, mapping })
+    }
+
     fn read(&self) -> Row {
         let fields = self.places.iter().enumerate();
         let fields = fields.filter_map(|(column, place)| Some(((*place)?, self.table.field(column))));
@@ -154,22 +178,29 @@ impl Columns {
 }
 
 impl Lines {
+    fn open(path: &Path, options: DecodeOptions, mapping: Option<Arc<Mapping>>) -> Result<Self, FileError> {
+        let (gzip, input) = open_text(path)?;
+        let (input, path) = (BufReader::new(input), path.to_path_buf());
+        let reader = MessageReader::new(options, mapping);
+        Ok(Self { path, input, gzip, reader, text: Vec::new(), line: 0 })
+    }
+
     /// Blank lines are no rows.
-    fn next_row(&mut self) -> Result<Option<Row>, CsvError> {
+    fn next_row(&mut self) -> Result<Option<Row>, FileError> {
         loop {
             self.text.clear();
             let mut bounded = (&mut self.input).take(ROW_BYTES_MAX as u64 + 1);
             let read = bounded.read_until(b'\n', &mut self.text);
             let (path, line) = (self.path.clone(), self.line);
             let count = read.map_err(|source| match self.gzip && source.raw_os_error().is_none() {
-                true => CsvError::Gzip { path: path.clone(), line, detail: source.to_string() },
-                false => CsvError::Read { path: path.clone(), line, source },
+                true => FileError::Gzip { path: path.clone(), line, detail: source.to_string() },
+                false => FileError::Read { path: path.clone(), line, source },
             })?;
             if count == 0 {
                 return Ok(None);
             }
             if count > ROW_BYTES_MAX {
-                return Err(CsvError::LongRow { path, line });
+                return Err(FileError::LongRow { path, line });
             }
             self.line += 1;
             let end = self.text.trim_ascii_end().len();

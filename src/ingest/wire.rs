@@ -85,7 +85,7 @@ impl<'de> Visitor<'de> for ScalarVisitor {
     type Value = Scalar<'de>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a JSON value")
+        f.write_str("a value")
     }
     fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Self::Value, E> {
         Ok(Scalar::Text(Cow::Borrowed(text)))

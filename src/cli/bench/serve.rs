@@ -24,10 +24,10 @@ use serde_json::json;
 
 use super::folder::Folder;
 use super::{daemon_config, deliver, percentile};
+use crate::cli::events::edges;
 use crate::cli::output;
 use crate::daemon::{Daemon, GeneratedOptions, StatusDocument, log_level};
 use crate::device::{rng, wake_promptly};
-use crate::ingest::csv::CsvReader;
 use crate::ingest::generated::{FEATURE_DIMENSION, GeneratedWorld};
 use crate::ingest::produce::{
     HttpTarget, ProduceError, ProduceOptions, ProduceReport, ProduceTarget, produce,
@@ -169,7 +169,7 @@ fn names(events: Option<&Path>, count: u64) -> anyhow::Result<Vec<String>> {
             }
         }
         Some(path) => {
-            for event in CsvReader::open(path)?.take(count as usize) {
+            for event in edges(path, &mut output::print_status)?.take(count as usize) {
                 let event = event.with_context(|| path.display().to_string())?;
                 keys.extend([event.src, event.dst].map(|key| json!(key.to_string()).to_string()));
             }

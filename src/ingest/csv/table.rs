@@ -13,138 +13,14 @@ use csv::{ErrorKind, StringRecord, Trim};
 use flate2::read::MultiGzDecoder;
 use thiserror::Error;
 
+use crate::ingest::file_error::FileError;
+
 /// Longest row that is read, in bytes. A longer one is damage, an attack or a quote that is never
 /// closed, and would otherwise be collected in memory whole.
 pub const ROW_BYTES_MAX: usize = 16 << 20;
 
 /// Longest excerpt of a value that an error quotes, in characters.
 const EXCERPT_CHARS: usize = 40;
-
-/// What can be wrong with a CSV file.
-#[derive(Debug, Error)]
-pub enum CsvError {
-    /// The file could not be opened.
-    #[error("cannot open {}: {source}; check the path and its permissions", path.display())]
-    Open {
-        /// The file.
-        path: PathBuf,
-        /// The operating system's words.
-        source: io::Error,
-    },
-    /// Reading stopped in the middle.
-    #[error("cannot read {} after line {line}: {source}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// Last line that was read, counted from 1.
-        line: u64,
-        /// The operating system's words.
-        source: io::Error,
-    },
-    /// A gzip file ends too early or is damaged.
-    #[error("{} is damaged or cut off after line {line} ({detail}); copy or compress it again", path.display())]
-    Gzip {
-        /// The file.
-        path: PathBuf,
-        /// Last line that was read, counted from 1.
-        line: u64,
-        /// The decoder's words.
-        detail: String,
-    },
-    /// The file has no header.
-    #[error("{} is empty; its first line must be a header that names the columns {expected}", path.display())]
-    Empty {
-        /// The file.
-        path: PathBuf,
-        /// The columns that are needed.
-        expected: String,
-    },
-    /// A column that is needed is not in the header.
-    #[error("{}: the header has no column '{column}', only {found}; add it or rename a column", path.display())]
-    MissingColumn {
-        /// The file.
-        path: PathBuf,
-        /// The missing column.
-        column: String,
-        /// The columns found.
-        found: String,
-    },
-    /// Two columns have one name.
-    #[error("{}: the header names column '{column}' twice; rename or drop one", path.display())]
-    DuplicateColumn {
-        /// The file.
-        path: PathBuf,
-        /// The column.
-        column: String,
-    },
-    /// A line has more or fewer fields than the header.
-    #[error(
-        "{} line {line}: {found} fields where the header has {expected}; quote fields that hold a comma",
-        path.display()
-    )]
-    Ragged {
-        /// The file.
-        path: PathBuf,
-        /// The line, counted from 1.
-        line: u64,
-        /// Fields of the header.
-        expected: u64,
-        /// Fields of the line.
-        found: u64,
-    },
-    /// A line is not UTF-8.
-    #[error("{} line {line} is not UTF-8; convert the file, for example with iconv", path.display())]
-    Encoding {
-        /// The file.
-        path: PathBuf,
-        /// The line, counted from 1.
-        line: u64,
-    },
-    /// A field does not hold what its column should.
-    #[error("{} line {line}, column '{column}': '{value}' is not {expected}", path.display())]
-    Value {
-        /// The file.
-        path: PathBuf,
-        /// The line, counted from 1.
-        line: u64,
-        /// The column.
-        column: String,
-        /// The beginning of the field's text.
-        value: String,
-        /// What the column holds, and what to do.
-        expected: &'static str,
-    },
-    /// A mapping reads what columns do not have.
-    #[error(
-        "{}: the mapping reads parts of values, elements or an envelope, and a CSV file has columns alone; name them \
-         as in /user_id",
-        path.display()
-    )]
-    Nested {
-        /// The file.
-        path: PathBuf,
-    },
-    /// A row is longer than [`ROW_BYTES_MAX`].
-    #[error(
-        "{}: the row after line {line} is longer than {ROW_BYTES_MAX} bytes; check for a quote that is not \
-         closed",
-        path.display()
-    )]
-    LongRow {
-        /// The file.
-        path: PathBuf,
-        /// Last line that was read, counted from 1.
-        line: u64,
-    },
-}
-
-impl CsvError {
-    /// Whether only one row is bad: the rows after it can still be read.
-    #[must_use]
-    pub fn is_row(&self) -> bool {
-        matches!(self, Self::Ragged { .. } | Self::Encoding { .. } | Self::Value { .. })
-    }
-}
 
 /// A file of rows with named columns.
 pub struct Table {
@@ -162,7 +38,7 @@ impl Table {
     ///
     /// # Errors
     /// When the file cannot be opened or read, is empty, or names a column twice.
-    pub fn open(path: &Path, expected: &str) -> Result<Self, CsvError> {
+    pub fn open(path: &Path, expected: &str) -> Result<Self, FileError> {
         let (gzip, input) = open_text(path)?;
         Self::from_input(path, gzip, input, expected)
     }
@@ -172,7 +48,7 @@ impl Table {
         gzip: bool,
         input: Box<dyn Read + Send>,
         expected: &str,
-    ) -> Result<Self, CsvError> {
+    ) -> Result<Self, FileError> {
         let reader = csv::ReaderBuilder::new().trim(Trim::All).from_reader(RowBound { input, taken: 0 });
         let mut table = Self {
             path: path.to_path_buf(),
@@ -187,13 +63,13 @@ impl Table {
             Err(error) => return Err(table.explain(error)),
         };
         if header.is_empty() {
-            return Err(CsvError::Empty { path: table.path, expected: expected.to_owned() });
+            return Err(FileError::Empty { path: table.path, expected: expected.to_owned() });
         }
         table.line = 1;
         let mut seen = HashSet::new();
         for column in &header {
             if !seen.insert(column) {
-                return Err(CsvError::DuplicateColumn { path: table.path, column: column.to_owned() });
+                return Err(FileError::DuplicateColumn { path: table.path, column: column.to_owned() });
             }
         }
         table.columns = header.iter().map(str::to_owned).collect();
@@ -228,8 +104,8 @@ impl Table {
     ///
     /// # Errors
     /// When it is not in the header.
-    pub fn require(&self, column: &str) -> Result<usize, CsvError> {
-        self.find(column).ok_or_else(|| CsvError::MissingColumn {
+    pub fn require(&self, column: &str) -> Result<usize, FileError> {
+        self.find(column).ok_or_else(|| FileError::MissingColumn {
             path: self.path.clone(),
             column: column.to_owned(),
             found: self.columns.join(", "),
@@ -237,11 +113,11 @@ impl Table {
     }
 
     /// Reads the next row; `false` at the end of the file. After an error about one row
-    /// ([`CsvError::is_row`]) the next call reads on.
+    /// ([`FileError::is_row`]) the next call reads on.
     ///
     /// # Errors
     /// When the row is ragged or not UTF-8, or reading fails.
-    pub fn advance(&mut self) -> Result<bool, CsvError> {
+    pub fn advance(&mut self) -> Result<bool, FileError> {
         self.reader.get_mut().taken = 0;
         let read = self.reader.read_record(&mut self.record);
         match read {
@@ -280,8 +156,8 @@ impl Table {
 
     /// The error that field `column` of the current row is not what it should be.
     #[must_use]
-    pub fn value_error(&self, column: usize, expected: &'static str) -> CsvError {
-        CsvError::Value {
+    pub fn value_error(&self, column: usize, expected: &'static str) -> FileError {
+        FileError::Value {
             path: self.path.clone(),
             line: self.line,
             column: self.columns.get(column).cloned().unwrap_or_default(),
@@ -290,34 +166,34 @@ impl Table {
         }
     }
 
-    fn explain(&mut self, error: csv::Error) -> CsvError {
+    fn explain(&mut self, error: csv::Error) -> FileError {
         let path = self.path.clone();
         let here = error.position().map_or(self.line, csv::Position::line);
         let line = self.line;
         match error.into_kind() {
             ErrorKind::UnequalLengths { expected_len: expected, len: found, .. } => {
                 self.line = here;
-                CsvError::Ragged { path, line: here, expected, found }
+                FileError::Ragged { path, line: here, expected, found }
             }
             ErrorKind::Utf8 { .. } => {
                 self.line = here;
-                CsvError::Encoding { path, line: here }
+                FileError::Encoding { path, line: here }
             }
             ErrorKind::Io(source) if source.get_ref().is_some_and(|inner| inner.is::<RowTooLong>()) => {
-                CsvError::LongRow { path, line }
+                FileError::LongRow { path, line }
             }
             ErrorKind::Io(source) if self.gzip && source.raw_os_error().is_none() => {
-                CsvError::Gzip { path, line, detail: source.to_string() }
+                FileError::Gzip { path, line, detail: source.to_string() }
             }
-            ErrorKind::Io(source) => CsvError::Read { path, line, source },
-            other => CsvError::Read { path, line, source: io::Error::other(format!("{other:?}")) },
+            ErrorKind::Io(source) => FileError::Read { path, line, source },
+            other => FileError::Read { path, line, source: io::Error::other(format!("{other:?}")) },
         }
     }
 }
 
 /// Opens `path`, plain or gzip (by its first bytes), as text; returns whether it is gzip.
-pub(in crate::ingest) fn open_text(path: &Path) -> Result<(bool, Box<dyn Read + Send>), CsvError> {
-    let open_error = |source| CsvError::Open { path: path.to_path_buf(), source };
+pub(in crate::ingest) fn open_text(path: &Path) -> Result<(bool, Box<dyn Read + Send>), FileError> {
+    let open_error = |source| FileError::Open { path: path.to_path_buf(), source };
     let mut file = BufReader::with_capacity(1 << 16, File::open(path).map_err(open_error)?);
     let gzip = file.fill_buf().map_err(open_error)?.starts_with(&[0x1f, 0x8b]);
     Ok((gzip, if gzip { Box::new(MultiGzDecoder::new(file)) } else { Box::new(file) }))
@@ -355,7 +231,7 @@ impl<R: Read> Read for RowBound<R> {
 /// # Errors
 /// As [`Table::open`] and [`Table::advance`]; also when a wanted column is missing or a wanted field
 /// is empty.
-pub fn read_columns<const N: usize>(path: &Path, wanted: [&str; N]) -> Result<Vec<[String; N]>, CsvError> {
+pub fn read_columns<const N: usize>(path: &Path, wanted: [&str; N]) -> Result<Vec<[String; N]>, FileError> {
     let mut table = Table::open(path, &wanted.join(","))?;
     let mut columns = [0; N];
     for (column, name) in columns.iter_mut().zip(wanted) {

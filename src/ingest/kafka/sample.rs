@@ -53,7 +53,7 @@ impl SampledMessage {
     #[must_use]
     pub fn unwrapped(&self, reader: &MessageReader) -> Self {
         let text = self.value.as_deref().and_then(|value| reader.text(value).ok());
-        let value = text.map(|text| text.into_owned()).or_else(|| self.value.clone());
+        let value = text.or_else(|| self.value.clone());
         Self { value, ..self.clone() }
     }
 

@@ -1,4 +1,4 @@
-//! One walk over a JSON document that keeps what stands at the places of a [`Plan`], borrowed where it can be, and
+//! One walk over a document that keeps what stands at the places of a [`Plan`], borrowed where it can be, and
 //! skips all else. Depth costs no stack beyond that of the plan: what is skipped is skipped without recursion.
 
 use std::fmt;
@@ -6,6 +6,7 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use super::plan::Plan;
+use crate::ingest::document::Document;
 use crate::ingest::rejection::{Reason, Rejection};
 use crate::ingest::wire::Scalar;
 
@@ -67,18 +68,13 @@ impl Walk<'_> {
     /// Reads a document.
     ///
     /// # Errors
-    /// When it is not JSON, a field that is read stands in it twice, or it has too many elements.
-    pub fn read<'a>(&self, bytes: &'a [u8]) -> Result<Found<'a>, Rejection> {
+    /// When it cannot be read, a field that is read stands in it twice, or it has too many elements.
+    pub fn read<'a>(&self, document: &'a Document<'_>) -> Result<Found<'a>, Rejection> {
         let mut found = Found { places: unseen(self.plan.len()), ..Found::default() };
-        let mut json = serde_json::Deserializer::from_slice(bytes);
         let at = At { walk: self, plan: self.plan, node: self.root, found: &mut found, is_item: false };
-        let read = at.deserialize(&mut json).and_then(|()| json.end());
-        match read {
+        match document.read(at) {
             Ok(()) => Ok(found),
-            Err(error) => {
-                let fault = found.fault.take();
-                Err(fault.unwrap_or_else(|| Rejection::new(Reason::MalformedJson, error.to_string())))
-            }
+            Err(rejection) => Err(found.fault.take().unwrap_or(rejection)),
         }
     }
 }
@@ -151,7 +147,7 @@ impl<'a> Visitor<'a> for At<'_, '_, 'a> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a JSON value")
+        f.write_str("a value")
     }
     fn visit_borrowed_str<E: Error>(mut self, text: &'a str) -> Result<(), E> {
         self.keep(Seen::One(Scalar::Text(text.into())))

@@ -5,12 +5,16 @@ use std::borrow::Cow;
 
 use super::extract::{Found, Seen, Walk};
 use super::reading::Reading;
-use super::{Decoded, Deletes, Envelope, Field, Mapping, Message};
+use super::{Around, Decoded, Deletes, Envelope, Field, Mapping};
 use crate::event::{EdgeEvent, Event, EventTime, Incoming};
 use crate::ingest::admit::check_dimension;
 use crate::ingest::decode::{Decoder, edge_type, id, idempotency_hash, label};
+use crate::ingest::document::Document;
 use crate::ingest::rejection::{Reason, Rejection};
 use crate::ingest::wire::{Scalar, short};
+
+/// Where there is no key, nothing stands at its places.
+const NO_KEY: Document<'static> = Document::Json(Cow::Borrowed(b"null"));
 
 /// What an event of a message does.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -23,13 +27,13 @@ enum Action {
 /// The events of a message.
 pub(super) fn events<'m, 'a: 'm>(
     mapping: &'m Mapping,
-    (message, is_structured): (&'m Message<'a>, bool),
+    (around, is_structured): (&'m Around<'a>, bool),
     found: &'m Found<'m>,
     decoder: &'m Decoder,
 ) -> Result<Decoded, Rejection> {
-    let key = if mapping.plans.reads_key { Some(read_key(mapping, message)?) } else { None };
+    let key = if mapping.plans.reads_key { Some(read_key(mapping, around)?) } else { None };
     let mut reading =
-        Reading { mapping, message, is_structured, found, key, is_deletion: false, item: None, decoder };
+        Reading { mapping, around, is_structured, found, key, is_deletion: false, item: None, decoder };
     let change = reading.change()?;
     reading.is_deletion = change == Some(Action::Delete);
     let Some(each) = &mapping.each else {
@@ -64,17 +68,21 @@ pub(super) fn events<'m, 'a: 'm>(
 }
 
 /// The places of the key. One that is no JSON is a text, where it is read as a whole.
-fn read_key<'a>(mapping: &Mapping, message: &Message<'a>) -> Result<Found<'a>, Rejection> {
+fn read_key<'a>(mapping: &Mapping, around: &Around<'a>) -> Result<Found<'a>, Rejection> {
     let plan = &mapping.plans.key;
-    let bytes = message.key.unwrap_or(b"null");
     let wrapper = (mapping.plans.envelope == Envelope::Debezium).then_some(("payload", 0));
     let walk = Walk { plan, items: &mapping.plans.item, root: 0, wrapper };
-    match (walk.read(bytes), std::str::from_utf8(bytes)) {
+    let key = around.key.unwrap_or(&NO_KEY);
+    let text = match key {
+        Document::Json(bytes) if plan.is_leaf(0) => std::str::from_utf8(bytes).ok(),
+        _ => None,
+    };
+    match (walk.read(key), text) {
         (Ok(found), _) => Ok(found),
-        (Err(_), Ok(text)) if plan.is_leaf(0) => {
+        (Err(_), Some(text)) => {
             Ok(Found { places: vec![Seen::One(Scalar::Text(Cow::Borrowed(text)))], ..Found::default() })
         }
-        (Err(error), _) => {
+        (Err(error), None) => {
             Err(Rejection::new(error.reason, format!("the key of the message: {}", error.detail)))
         }
     }

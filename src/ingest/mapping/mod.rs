@@ -59,6 +59,7 @@ use self::source::{Place, Plans, Source};
 use self::time::Times;
 pub use self::time::{TimeFormat, Unit};
 use super::decode::Decoder;
+use super::document::Document;
 use super::rejection::Rejection;
 use crate::event::Incoming;
 
@@ -147,6 +148,13 @@ impl fmt::Debug for Message<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Message").field("key", &self.key).field("value", &self.value).finish_non_exhaustive()
     }
+}
+
+/// What comes with a message's value.
+#[derive(Clone, Copy)]
+struct Around<'a> {
+    key: Option<&'a Document<'a>>,
+    header: &'a dyn Fn(&str) -> Option<&'a [u8]>,
 }
 
 /// What a message is.
@@ -270,16 +278,29 @@ impl Mapping {
     ///
     /// # Errors
     /// The rejection names the field, the pointer, and what was found there.
-    pub fn read(&self, message: &Message<'_>, decoder: &Decoder) -> Result<Decoded, Rejection> {
-        decoder.check_size(message.value)?;
-        let is_structured = self.plans.envelope == Envelope::CloudEvents && is_structured(message);
-        let found = self.walk(is_structured).read(message.value)?;
-        judge::events(self, (message, is_structured), &found, decoder)
+    fn read(
+        &self,
+        value: &Document<'_>,
+        around: &Around<'_>,
+        decoder: &Decoder,
+    ) -> Result<Decoded, Rejection> {
+        if let Document::Json(text) = value {
+            decoder.check_size(text)?;
+        }
+        let is_structured = self.plans.envelope == Envelope::CloudEvents && is_structured(around);
+        let found = self.walk(is_structured).read(value)?;
+        judge::events(self, (around, is_structured), &found, decoder)
     }
 
     /// Whether anything is read from the message's key.
     pub(super) fn reads_key(&self) -> bool {
         self.plans.reads_key
+    }
+
+    /// Fields of a document without an envelope, at its top, in which something is read.
+    pub(super) fn fields(&self) -> impl Iterator<Item = &str> {
+        let has_none = self.plans.envelope != Envelope::None;
+        self.plans.value.names(source::DATA).filter(move |_| !has_none)
     }
 
     /// The places of a table's columns.
@@ -292,7 +313,7 @@ impl Mapping {
             return Err(None);
         }
         let is_there = |column: &&str| names.iter().any(|name| name == column);
-        if let Some(missing) = plan.names(source::DATA).find(|column| !is_there(column)) {
+        if let Some(missing) = self.fields().find(|column| !is_there(column)) {
             return Err(Some(missing.to_owned()));
         }
         Ok(names.iter().map(|name| plan.child(source::DATA, name)).collect())
@@ -308,7 +329,7 @@ impl Mapping {
         decoder: &Decoder,
     ) -> Result<Decoded, Rejection> {
         let found = Found::of_fields(self.plans.value.len(), fields);
-        judge::events(self, (&Message::of_value(b""), false), &found, decoder)
+        judge::events(self, (&Around { key: None, header: &|_| None }, false), &found, decoder)
     }
 
     fn walk(&self, is_structured: bool) -> Walk<'_> {
@@ -322,11 +343,11 @@ impl Mapping {
 }
 
 /// Whether a CloudEvent is in its value; if not, its attributes are headers.
-fn is_structured(message: &Message<'_>) -> bool {
+fn is_structured(around: &Around<'_>) -> bool {
     let is_envelope =
         |media: &[u8]| media.trim_ascii_start().to_ascii_lowercase().starts_with(b"application/cloudevents");
-    let media = (message.header)("content-type").or_else(|| (message.header)("Content-Type"));
-    media.is_some_and(is_envelope) || (message.header)("ce_specversion").is_none()
+    let media = (around.header)("content-type").or_else(|| (around.header)("Content-Type"));
+    media.is_some_and(is_envelope) || (around.header)("ce_specversion").is_none()
 }
 
 fn each(plans: &mut Plans, pointer: &str) -> Result<Field, String> {

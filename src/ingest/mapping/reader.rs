@@ -3,8 +3,9 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use super::{Decoded, Mapping, Message};
+use super::{Around, Decoded, Mapping, Message};
 use crate::ingest::decode::{DecodeOptions, Decoder, Tombstones};
+use crate::ingest::document::Document;
 use crate::ingest::registry::{RegistryDown, Schemas, Wire, is_wrapped};
 use crate::ingest::rejection::{Reason, Rejection};
 
@@ -45,15 +46,21 @@ impl MessageReader {
     /// # Errors
     /// The rejection names the field, where it is read, and what was found there.
     pub fn read_with(&self, message: &Message<'_>, schemas: &Schemas) -> Result<Decoded, Rejection> {
-        let value = self.text_with(message.value, schemas)?;
-        let key = self.key_text(message.key, schemas, false)?;
+        let value = self.value(message.value, schemas)?;
+        let Some(mapping) = &self.mapping else { return self.decoder.document(&value).map(Decoded::One) };
+        let key = self.key(message.key, schemas, false)?;
         let header = |name: &str| (message.header)(name);
+        mapping.read(&value, &Around { key: key.as_ref(), header: &header }, &self.decoder)
+    }
+
+    /// Reads a document that comes without a key or headers.
+    ///
+    /// # Errors
+    /// As [`read_with`](Self::read_with).
+    pub fn read_document(&self, document: &Document<'_>) -> Result<Decoded, Rejection> {
         match &self.mapping {
-            None => self.decoder.event(&value).map(Decoded::One),
-            Some(mapping) => {
-                let message = Message { key: key.as_deref(), value: &value, header: &header };
-                mapping.read(&message, &self.decoder)
-            }
+            None => self.decoder.document(document).map(Decoded::One),
+            Some(mapping) => mapping.read(document, &Around { key: None, header: &|_| None }, &self.decoder),
         }
     }
 
@@ -62,7 +69,7 @@ impl MessageReader {
     /// # Errors
     /// When it is to be rejected, or its key names nothing to delete.
     pub fn tombstone_with(&self, key: Option<&[u8]>, schemas: &Schemas) -> Result<Decoded, Rejection> {
-        let key = self.key_text(key, schemas, true)?;
+        let key = self.key(key, schemas, true)?.map(Document::into_text).transpose()?;
         Ok(self.decoder.tombstone(key.as_deref())?.map_or(Decoded::Ignored, Decoded::One))
     }
 
@@ -84,34 +91,34 @@ impl MessageReader {
         self.tombstone_with(key, &schemas)
     }
 
-    /// A value as the text that it is read as.
+    /// A value as JSON text.
     ///
     /// # Errors
     /// When it cannot be unwrapped, or the registry does not respond.
-    pub fn text<'m>(&self, value: &'m [u8]) -> Result<Cow<'m, [u8]>, Rejection> {
-        self.text_with(value, &self.schemas(None, Some(value)).map_err(rejection)?)
+    pub fn text(&self, value: &[u8]) -> Result<Vec<u8>, Rejection> {
+        let schemas = self.schemas(None, Some(value)).map_err(rejection)?;
+        self.value(value, &schemas)?.into_text().map(Cow::into_owned)
     }
 
-    fn text_with<'m>(&self, value: &'m [u8], schemas: &Schemas) -> Result<Cow<'m, [u8]>, Rejection> {
-        let Some(wire) = &self.wire else { return Ok(Cow::Borrowed(value)) };
+    fn value<'m>(&self, value: &'m [u8], schemas: &'m Schemas) -> Result<Document<'m>, Rejection> {
+        let Some(wire) = &self.wire else { return Ok(Document::of_text(value)) };
         self.decoder.check_size(value)?;
-        let bytes_max = self.decoder.options().max_event_bytes;
-        wire.text(("the value", value), schemas.value.as_deref(), bytes_max)
+        wire.document(("the value", value), schemas.value.as_deref(), self.decoder.options().max_event_bytes)
     }
 
-    /// A key as the text that it is read as. One without a header is taken as it is.
-    fn key_text<'m>(
+    /// What a key is read from. One without a header is taken as it is.
+    fn key<'m>(
         &self,
         key: Option<&'m [u8]>,
-        schemas: &Schemas,
+        schemas: &'m Schemas,
         is_tombstone: bool,
-    ) -> Result<Option<Cow<'m, [u8]>>, Rejection> {
+    ) -> Result<Option<Document<'m>>, Rejection> {
         match (&self.wire, key) {
             (Some(wire), Some(key)) if self.reads_key(is_tombstone) && is_wrapped(key) => {
-                let bytes_max = self.decoder.options().max_event_bytes;
-                wire.text(("the key", key), schemas.key.as_deref(), bytes_max).map(Some)
+                let size_max = self.decoder.options().max_event_bytes;
+                wire.document(("the key", key), schemas.key.as_deref(), size_max).map(Some)
             }
-            (_, key) => Ok(key.map(Cow::Borrowed)),
+            (_, key) => Ok(key.map(Document::of_text)),
         }
     }
 

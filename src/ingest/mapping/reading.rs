@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use super::extract::{Found, Seen};
 use super::plan::Plan;
 use super::source::{Piece, Source};
-use super::{Field, Mapping, Message};
+use super::{Around, Field, Mapping};
 use crate::ingest::decode::Decoder;
 use crate::ingest::rejection::{Reason, Rejection};
 use crate::ingest::wire::Scalar;
@@ -13,7 +13,7 @@ use crate::ingest::wire::Scalar;
 /// A message while its events are read.
 pub(super) struct Reading<'m, 'a> {
     pub mapping: &'m Mapping,
-    pub message: &'m Message<'a>,
+    pub around: &'m Around<'a>,
     pub is_structured: bool,
     pub found: &'m Found<'m>,
     pub key: Option<Found<'m>>,
@@ -65,7 +65,7 @@ impl<'m> Reading<'m, '_> {
     }
 
     fn header(&self, name: &str) -> Scalar<'_> {
-        match (self.message.header)(name).map(std::str::from_utf8) {
+        match (self.around.header)(name).map(std::str::from_utf8) {
             None => Scalar::Absent,
             Some(Ok(text)) => Scalar::Text(Cow::Borrowed(text)),
             Some(Err(_)) => Scalar::Other("not UTF-8"),

@@ -1,10 +1,13 @@
 //! Messages of all envelopes, hostile and mistaken ones, and any JSON against pointers of `serde_json`.
 
+use std::sync::Arc;
+
 use proptest::prelude::*;
 
 use super::*;
 use crate::event::{EdgeEvent, Event, EventTime};
 use crate::ingest::decode::{DecodeOptions, hash_idempotency_key};
+use crate::ingest::registry::{AvroSchema, Known, Registry, Wire};
 use crate::ingest::rejection::Reason;
 
 fn options() -> MappingOptions {
@@ -419,7 +422,88 @@ fn mappings() -> Vec<MappingOptions> {
     vec![nested(), debezium(Deletes::DeleteEdges), cloud, MappingOptions { src: "/user/id".into(), ..basket }]
 }
 
+/// A schema of Avro for just this value, and the value as it is written by that schema. Its records are numbered.
+fn as_avro(value: &serde_json::Value, records: &mut usize) -> (serde_json::Value, Vec<u8>) {
+    use serde_json::{Value, json};
+    let number = |number: i64| {
+        let (mut rest, mut bytes) = (((number << 1) ^ (number >> 63)) as u64, Vec::new());
+        while rest > 127 {
+            bytes.push(rest as u8 | 0x80);
+            rest >>= 7;
+        }
+        bytes.push(rest as u8);
+        bytes
+    };
+    match value {
+        Value::Null => (json!("null"), Vec::new()),
+        Value::Bool(is) => (json!("boolean"), vec![u8::from(*is)]),
+        Value::Number(of) => match of.as_i64() {
+            Some(of) => (json!("long"), number(of)),
+            None => (json!("double"), of.as_f64().unwrap().to_le_bytes().to_vec()),
+        },
+        Value::String(text) => (json!("string"), [number(text.len() as i64), text.clone().into()].concat()),
+        Value::Array(items) => {
+            let parts: Vec<_> = items.iter().map(|item| as_avro(item, records)).collect();
+            let mut bytes = if parts.is_empty() { Vec::new() } else { number(parts.len() as i64) };
+            for (branch, (_, item)) in parts.iter().enumerate() {
+                bytes.extend([number(branch as i64), item.clone()].concat());
+            }
+            bytes.push(0);
+            let branches: Vec<_> = parts.into_iter().map(|(schema, _)| schema).collect();
+            (json!({"type": "array", "items": branches}), bytes)
+        }
+        Value::Object(fields) => {
+            *records += 1;
+            let name = format!("R{records}");
+            let (mut list, mut bytes) = (Vec::new(), Vec::new());
+            for (name, field) in fields {
+                let (schema, field) = as_avro(field, records);
+                list.push(json!({"name": name, "type": schema}));
+                bytes.extend(field);
+            }
+            (json!({"type": "record", "name": name, "fields": list}), bytes)
+        }
+    }
+}
+
+/// Reads a value as Avro, by a schema of its own.
+fn read_avro(
+    options: Option<&MappingOptions>,
+    value: &serde_json::Value,
+) -> Result<Vec<Incoming>, Rejection> {
+    let (schema, bytes) = as_avro(value, &mut 0);
+    let schema = AvroSchema::parse(&schema.to_string(), &[]).unwrap();
+    let wire = Wire::BySchema(Arc::new(Registry::of_schemas([(1, Known::Avro(schema))])));
+    let message = [&[0, 0, 0, 0, 1][..], &bytes].concat();
+    let reader = options.map_or_else(MessageReader::default, reader).with_wire(Some(wire));
+    reader.read(&Message::of_value(&message)).map(|decoded| decoded.into_events().collect())
+}
+
+#[test]
+fn plain_events_may_be_written_as_avro() {
+    let event =
+        serde_json::json!({"src": "a", "dst": 7, "ts": 5, "features": [0.5, 2], "type": "pays", "more": {}});
+    let plain = MessageReader::default().read(&Message::of_value(event.to_string().as_bytes())).unwrap();
+    assert_eq!(read_avro(None, &event).unwrap(), plain.into_events().collect::<Vec<_>>());
+    let list = serde_json::json!(["a", 7, null, 5]);
+    let refused = read_avro(None, &list).unwrap_err();
+    assert_eq!(refused.reason, Reason::Undecodable);
+    assert!(refused.detail.contains("schema 1") && refused.detail.contains("a record"), "{refused}");
+}
+
 proptest! {
+    #[test]
+    fn a_value_is_the_same_events_as_json_and_as_avro(value in any_json()) {
+        for options in mappings() {
+            match (read(&options, &value.to_string()), read_avro(Some(&options), &value)) {
+                (Ok(json), Ok(avro)) => prop_assert_eq!(json, avro),
+                // Texts of floats may differ in their last digit.
+                (Err(json), Err(avro)) => prop_assert_eq!(json.reason, avro.reason, "{}, {}", json, avro),
+                (json, avro) => prop_assert!(false, "{json:?} as JSON, {avro:?} as Avro"),
+            }
+        }
+    }
+
     #[test]
     fn any_message_is_events_within_the_bounds_or_named(value in any_json()) {
         for options in mappings() {

@@ -1,15 +1,16 @@
-//! The other side of the sources: pushes a file as a producer would, to a Kafka topic or to a daemon's
-//! HTTP interface. Rows become JSON events as `decode` reads them. To Kafka an idempotent producer is
-//! used; over HTTP every event has an idempotency key, so that a body that is sent again after a lost response is
-//! applied once, also by another run. The key holds the file's name, how it begins ([`Fingerprint`]), the row's
-//! number and a hash of the row, so that another file of the same name is not taken for a repetition. Either
-//! may be run again from a row.
+//! The other side of the sources: pushes a file as a producer would, to a Kafka topic or to a daemon's HTTP interface.
+//! Rows become JSON events as `decode` reads them (`event`). To Kafka an idempotent producer is used; over HTTP every
+//! event has an idempotency key, so that a body that is sent again after a lost response is applied once, also by
+//! another run. The key is the row's own, or holds the file's name, how it begins ([`Fingerprint`]), the row's number and
+//! a hash of the row, so that another file of the same name is not taken for a repetition. Either may be run again from
+//! a row.
 //!
 //! `feed` sends rows that have changed to a topic, `anomalies` how unusual events were, each by an `outlet`; `batch`
 //! delivers messages until all are acknowledged.
 
 mod anomalies;
 mod batch;
+mod event;
 mod feed;
 mod http;
 mod outlet;
@@ -30,13 +31,19 @@ pub(crate) use http::is_about_trust;
 pub use outlet::OutletOptions;
 pub use topic::TopicTarget;
 
-use super::csv::{CsvError, CsvReader};
+use self::event::write_event;
+use super::decode::DecodeOptions;
+use super::file_error::FileError;
 use super::fingerprint::Fingerprint;
 use super::kafka::KafkaFault;
-use crate::event::{EdgeEvent, NodeKey};
+use super::mapping::Decoded;
+use super::rows;
+use crate::event::{Event, NodeKey};
 
 /// How often progress is reported.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
+/// Longest feature row of a file: what the target takes is its own matter.
+const FEATURES_MAX: usize = 1 << 20;
 
 /// What to push where.
 #[derive(Clone, Debug)]
@@ -98,7 +105,7 @@ pub struct ProduceReport {
 pub enum ProduceError {
     /// The file cannot be read.
     #[error(transparent)]
-    File(#[from] CsvError),
+    File(#[from] FileError),
     /// The cluster or the topic cannot be used.
     #[error(transparent)]
     Kafka(#[from] KafkaFault),
@@ -158,7 +165,7 @@ pub fn produce(
     options: &ProduceOptions,
     progress: &mut dyn FnMut(&ProduceReport),
 ) -> Result<ProduceReport, ProduceError> {
-    let reader = CsvReader::open(&options.events)?;
+    let reader = rows::Rows::open(&options.events, DecodeOptions::for_rows_of(FEATURES_MAX), None)?;
     if let Some(warning) = reader.warning() {
         tracing::warn!("{warning}");
     }
@@ -180,7 +187,7 @@ pub fn produce(
 
 /// The file's events as JSON, paced, with the report that grows along.
 struct Rows<'p> {
-    reader: CsvReader,
+    reader: rows::Rows,
     pace: Option<f64>,
     prefix: Option<String>,
     row: u64,
@@ -192,41 +199,42 @@ struct Rows<'p> {
 
 impl Rows<'_> {
     fn skip(&mut self, from_row: u64) -> Result<(), ProduceError> {
-        while self.row < from_row {
-            match self.reader.next() {
-                None => break,
-                Some(Err(error)) if !error.is_row() => return Err(error.into()),
-                Some(_) => self.row += 1,
-            }
+        while self.row < from_row && self.reader.next_row()?.is_some() {
+            self.row += 1;
         }
         self.started = Instant::now();
         Ok(())
     }
 
-    /// Appends the next event to `out` as one JSON object and returns its source node, when it is due;
-    /// `None` at the end of the file.
+    /// Appends the next event to `out` as one JSON object and returns the node that its key is, when it is due; `None`
+    /// at the end of the file.
     fn next_into(&mut self, out: &mut Vec<u8>) -> Result<Option<NodeKey>, ProduceError> {
-        loop {
-            let Some(read) = self.reader.next() else { return Ok(None) };
+        while let Some(read) = self.reader.next_row()? {
             let row = self.row;
+            self.row += 1;
+            self.report.rows += 1;
             match read {
-                Ok(event) => {
-                    self.row += 1;
-                    self.report.rows += 1;
+                Ok(Decoded::One(incoming)) => {
                     self.wait();
-                    let key = self.prefix.as_ref().map(|prefix| idempotency_key(prefix, row, &event));
-                    write_event(&event, key.as_deref(), out);
-                    return Ok(Some(event.src));
+                    let event = incoming.event;
+                    if incoming.idempotency.is_some() {
+                        // The row is an event with a key.
+                        out.extend_from_slice(self.reader.row_text().as_bytes());
+                    } else {
+                        let key = self.prefix.as_ref().map(|prefix| idempotency_key(prefix, row, &event));
+                        write_event(&event, key.as_deref(), out);
+                    }
+                    return Ok(Some(first_node(event)));
                 }
-                Err(error) if error.is_row() => {
-                    tracing::warn!("{error}");
-                    self.row += 1;
-                    self.report.rows += 1;
+                // Without a mapping a row is one event.
+                Ok(Decoded::Many(_) | Decoded::Ignored) => {}
+                Err(rejection) => {
+                    tracing::warn!("{rejection}");
                     self.report.bad_rows += 1;
                 }
-                Err(error) => return Err(error.into()),
             }
         }
+        Ok(None)
     }
 
     #[allow(clippy::cast_precision_loss)]
@@ -247,59 +255,21 @@ impl Rows<'_> {
     }
 }
 
+/// The node by which events are kept in order.
+fn first_node(event: Event) -> NodeKey {
+    match event {
+        Event::Edge(edge) => edge.src,
+        Event::Node { key, .. } | Event::DeleteNode { key } => key,
+        Event::DeleteEdge { src, .. } => src,
+    }
+}
+
 /// A key that no other row has, nor the row in this place of another file.
-fn idempotency_key(file: &str, row: u64, event: &EdgeEvent) -> String {
+fn idempotency_key(file: &str, row: u64, event: &Event) -> String {
     let mut text = Vec::new();
     write_event(event, None, &mut text);
     // Long names are cut, since keys are bounded; the hash knows the whole.
     let whole = xxh3_64_with_seed(&text, xxh3_64(file.as_bytes()));
     let name: String = file.chars().take(100).collect();
     format!("{name}:{row}:{whole:016x}")
-}
-
-/// A node key as JSON: an integer or a text.
-#[derive(Serialize)]
-#[serde(untagged)]
-enum KeyOut<'a> {
-    Int(i64),
-    Text(&'a str),
-}
-
-impl<'a> From<&'a NodeKey> for KeyOut<'a> {
-    fn from(key: &'a NodeKey) -> Self {
-        match key {
-            NodeKey::Int(number) => Self::Int(*number),
-            NodeKey::Text(text) => Self::Text(text),
-        }
-    }
-}
-
-#[derive(Serialize)]
-struct EventOut<'a> {
-    src: KeyOut<'a>,
-    dst: KeyOut<'a>,
-    ts: i64,
-    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
-    edge_type: Option<&'a str>,
-    #[serde(skip_serializing_if = "<[f32]>::is_empty")]
-    features: &'a [f32],
-    #[serde(skip_serializing_if = "Option::is_none")]
-    label: Option<f32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    idempotency_key: Option<&'a str>,
-}
-
-/// Appends an event as the JSON object that `decode` reads.
-fn write_event(event: &EdgeEvent, idempotency_key: Option<&str>, out: &mut Vec<u8>) {
-    let event = EventOut {
-        src: (&event.src).into(),
-        dst: (&event.dst).into(),
-        ts: event.time.0,
-        edge_type: event.edge_type.as_deref(),
-        features: &event.features,
-        label: event.label,
-        idempotency_key,
-    };
-    // Numbers and texts into memory: there is nothing that can fail.
-    let _ = serde_json::to_writer(out, &event);
 }

@@ -1,6 +1,6 @@
 //! Messages in the wire format of a schema registry: a byte 0, the id of a schema in four bytes, most significant
-//! first, and what was written by that schema. They become the JSON text that everything else reads, so mappings and
-//! their pointers are the same for both.
+//! first, and what was written by that schema. They become documents, as plain JSON is one, so mappings and their pointers
+//! are the same for all: what Avro wrote is read where it stands, and Protobuf by its own JSON text.
 //!
 //! A schema is fetched once (`client`) and kept by its id, which never means another one. Each message names the schema
 //! that it was written with, so a topic whose schema evolves is read on. A registry that does not respond is no fault
@@ -10,8 +10,8 @@
 mod avro;
 mod client;
 mod protobuf;
+mod text;
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use serde::Deserialize;
@@ -20,6 +20,7 @@ pub use avro::{AvroError, AvroSchema};
 pub use client::{Registry, RegistryDown, RegistryError, RegistryOptions};
 pub use protobuf::{ProtobufError, ProtobufSchema};
 
+use super::document::{Document, Written, too_large, unreadable};
 use super::rejection::{Reason, Rejection};
 
 /// The byte 0 and the id of a schema.
@@ -95,56 +96,39 @@ impl Wire {
         }
     }
 
-    /// Unwraps the bytes of a value or key to JSON text of at most `bytes_max` bytes.
+    /// Unwraps the bytes of a value or a key, of which no more than `size_max` bytes or values are read.
     ///
     /// # Errors
     /// When there is no header, the schema cannot be used, or the bytes are not what it describes.
-    pub fn text<'m>(
+    pub fn document<'m>(
         &self,
-        (what, bytes): (&str, &'m [u8]),
-        schema: Option<&Known>,
-        bytes_max: usize,
-    ) -> Result<Cow<'m, [u8]>, Rejection> {
-        let Some((id, rest)) = header(bytes) else {
+        (what, bytes): (&'static str, &'m [u8]),
+        schema: Option<&'m Known>,
+        size_max: usize,
+    ) -> Result<Document<'m>, Rejection> {
+        let Some((id, bytes)) = header(bytes) else {
             let detail = format!(
                 "{what} does not begin with the header of a schema registry (a byte 0 and the id of a schema); if \
                  it is plain JSON, set format = \"json\" for the topic"
             );
             return Err(Rejection::new(Reason::Undecodable, detail));
         };
-        let read = match (self, schema) {
-            (Self::JsonSchema, _) => return Ok(Cow::Borrowed(rest)),
+        let unknown = |detail| Err(Rejection::new(Reason::UnknownSchema, detail));
+        match (self, schema) {
+            (Self::JsonSchema, _) => Ok(Document::of_text(bytes)),
             (Self::BySchema(_), Some(Known::Avro(schema))) => {
-                schema.to_json(rest, bytes_max).map_err(|error| match error {
-                    AvroError::TooLarge => None,
-                    error @ AvroError::Undecodable { .. } => Some(error.to_string()),
-                })
+                Ok(Document::Avro(Written { what, id, schema, bytes, size_max }))
             }
-            (Self::BySchema(_), Some(Known::Protobuf(schema))) => {
-                schema.to_json(rest, bytes_max).map_err(|error| match error {
-                    ProtobufError::TooLarge => None,
-                    ProtobufError::Undecodable(why) => Some(why),
-                })
-            }
+            (Self::BySchema(_), Some(Known::Protobuf(schema))) => match schema.to_json(bytes, size_max) {
+                Ok(text) => Ok(Document::Json(text.into())),
+                Err(ProtobufError::TooLarge) => Err(too_large(what, size_max)),
+                Err(ProtobufError::Undecodable(why)) => Err(unreadable(what, id, &why)),
+            },
             (Self::BySchema(_), Some(Known::Unusable(why))) => {
-                let detail = format!("schema {id} of {what}: {why}");
-                return Err(Rejection::new(Reason::UnknownSchema, detail));
+                unknown(format!("schema {id} of {what}: {why}"))
             }
-            (Self::BySchema(_), None) => {
-                let detail = format!("schema {id} of {what} was not looked up");
-                return Err(Rejection::new(Reason::UnknownSchema, detail));
-            }
-        };
-        read.map(Cow::Owned).map_err(|why| match why {
-            None => {
-                let detail = format!("{what} has more than {bytes_max} bytes as JSON, the limit of an event");
-                Rejection::new(Reason::TooLarge, detail)
-            }
-            Some(why) => {
-                let detail = format!("{what} is not what schema {id} describes: {why}");
-                Rejection::new(Reason::Undecodable, detail)
-            }
-        })
+            (Self::BySchema(_), None) => unknown(format!("schema {id} of {what} was not looked up")),
+        }
     }
 }
 
@@ -164,7 +148,7 @@ mod tests {
     #[test]
     fn a_json_value_loses_its_header_and_one_without_is_refused_with_what_to_do() {
         let wire = Wire::JsonSchema;
-        let text = |bytes| wire.text(("the value", bytes), None, 99);
+        let text = |bytes| wire.document(("the value", bytes), None, 99).and_then(Document::into_text);
         assert_eq!(&*text(b"\0\0\0\0\x07{}").unwrap(), b"{}");
         let rejection = text(b"{\"src\":1}").unwrap_err();
         assert_eq!(rejection.reason, Reason::Undecodable);

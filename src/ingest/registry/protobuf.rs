@@ -13,13 +13,14 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::io;
 
 use prost_reflect::{
     DynamicMessage, FileDescriptor, MessageDescriptor, ReflectMessage, SerializeOptions, Value,
 };
 use protox::file::{ChainFileResolver, File, FileResolver, GoogleFileResolver};
 use thiserror::Error;
+
+use super::text::Text;
 
 /// The name of a schema's own file: no import has a space.
 const ROOT: &str = "the schema";
@@ -69,24 +70,6 @@ impl FileResolver for Texts {
     }
 }
 
-/// Text of a bounded length.
-struct Bounded {
-    text: Vec<u8>,
-    left: usize,
-}
-
-impl io::Write for Bounded {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.left = self.left.checked_sub(bytes.len()).ok_or(io::ErrorKind::FileTooLarge)?;
-        self.text.extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
 impl ProtobufSchema {
     /// Reads the text of a schema, and those of the files that it imports, by the names under which it does.
     ///
@@ -129,14 +112,10 @@ impl ProtobufSchema {
             .stringify_64_bit_integers(false)
             .use_proto_field_name(true)
             .skip_default_fields(false);
-        let mut json = serde_json::Serializer::new(Bounded { text: Vec::new(), left: bytes_max });
-        match message.serialize_with_options(&mut json, &options) {
-            Ok(()) => Ok(json.into_inner().text),
-            Err(error) if error.io_error_kind() == Some(io::ErrorKind::FileTooLarge) => {
-                Err(ProtobufError::TooLarge)
-            }
-            Err(error) => Err(undecodable(error.to_string())),
-        }
+        let mut json = serde_json::Serializer::new(Text::new(bytes_max));
+        let written = message.serialize_with_options(&mut json, &options);
+        let text = json.into_inner().finish().ok_or(ProtobufError::TooLarge)?;
+        written.map(|()| text).map_err(|error| undecodable(error.to_string()))
     }
 
     /// The message that a value is, by the places before it.

@@ -1,14 +1,19 @@
 //! Events as they are pushed: JSON, bodies of many, rows of CSV files.
 
+use std::path::Path;
+use std::sync::Arc;
+
 use evergraph::event::{BodyFormat, Event, NodeKey};
 use evergraph::ingest::body::{BodyError, read_body};
 use evergraph::ingest::csv::CsvReader;
 use evergraph::ingest::decode::{DecodeOptions, Decoder, TEXT_BYTES_MAX, TIME_LIMIT, Tombstones};
+use evergraph::ingest::file_error::FileError;
 use evergraph::ingest::mapping::{
     Deletes, Envelope, Mapping, MappingOptions, Message, MessageReader, TimeFormat, Unit,
 };
-use evergraph::ingest::registry::{AvroSchema, ProtobufSchema};
-use evergraph::ingest::rejection::Rejection;
+use evergraph::ingest::registry::{AvroSchema, Known, ProtobufSchema, Registry, Wire};
+use evergraph::ingest::rejection::{Reason, Rejection};
+use evergraph::ingest::rows::Rows;
 
 use super::{Corpus, file};
 
@@ -239,7 +244,8 @@ fn a_value_of_protobuf_is_json_within_bounds_or_is_refused_whatever_its_schema_i
     });
 }
 
-/// A schema in the first line, and behind it what was written by that schema.
+/// A schema in the first line, and behind it what was written by that schema. Whether it is an event or not, it is the
+/// same as its text.
 #[test]
 fn a_value_of_avro_is_json_within_bounds_or_is_refused_whatever_its_schema_is() {
     const BYTES_MAX: usize = 64 << 10;
@@ -267,17 +273,60 @@ fn a_value_of_avro_is_json_within_bounds_or_is_refused_whatever_its_schema_is() 
                 return false;
             }
         };
-        match schema.to_json(bytes.get(cut + 1..).unwrap_or_default(), BYTES_MAX) {
+        let wire = Wire::BySchema(Arc::new(Registry::of_schemas([(1, Known::Avro(schema))])));
+        let plain = MessageReader::new(
+            DecodeOptions { max_event_bytes: BYTES_MAX, ..DecodeOptions::default() },
+            None,
+        );
+        let reader = plain.clone().with_wire(Some(wire));
+        let value = [&[0, 0, 0, 0, 1][..], bytes.get(cut + 1..).unwrap_or_default()].concat();
+        let event = reader.read(&Message::of_value(&value));
+        match reader.text(&value) {
             Ok(text) => {
                 assert!(text.len() <= BYTES_MAX, "{} bytes", text.len());
                 serde_json::from_slice::<serde::de::IgnoredAny>(&text).expect("what is taken is JSON");
+                let expected = plain.read(&Message::of_value(&text));
+                assert_eq!(event.is_ok(), expected.is_ok(), "{event:?}, and as text {expected:?}");
                 true
             }
-            Err(error) => {
-                assert!(!error.to_string().is_empty());
+            Err(rejection) => {
+                assert!(!rejection.detail.is_empty());
+                assert!(rejection.reason == Reason::TooLarge || event.is_err(), "{rejection}, and {event:?}");
                 false
             }
         }
+    });
+}
+
+/// Plain events, and rows that a mapping takes apart.
+#[test]
+fn a_parquet_file_is_events_within_bounds_or_is_refused() {
+    let nested = MappingOptions {
+        each: "/items".into(),
+        src: "/user/id".into(),
+        dst: "item:/sku".into(),
+        ts: "/at".into(),
+        features: vec!["item:/price".into()],
+        ..MappingOptions::default()
+    };
+    let nested = Arc::new(Mapping::compile(&nested).unwrap());
+    let read = |path: &Path, mapping| -> Result<(), FileError> {
+        let mut rows = Rows::open(path, DecodeOptions::default(), mapping)?;
+        while let Some(row) = rows.next_row()? {
+            match row {
+                Ok(decoded) => decoded.into_events().for_each(|incoming| hold_event(&incoming.event)),
+                Err(rejection) => assert!(rejection.detail.contains("row"), "{rejection}"),
+            }
+        }
+        Ok(())
+    };
+    Corpus::read("parquet", &["PAR1", "\u{15}\u{2}\u{19}", "f0", "src", "items"]).check(1, |bytes| {
+        let file = file(bytes, ".parquet");
+        let outcomes = [None, Some(Arc::clone(&nested))].map(|mapping| read(file.path(), mapping));
+        for error in outcomes.iter().filter_map(|outcome| outcome.as_ref().err()) {
+            assert!(error.to_string().contains("hostile-"), "{error}");
+        }
+        outcomes.iter().any(Result::is_ok)
     });
 }
 

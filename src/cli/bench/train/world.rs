@@ -9,13 +9,13 @@ use std::path::Path;
 use anyhow::bail;
 
 use super::budget::Budget;
+use crate::cli::events::edges;
 use crate::cli::output;
 use crate::device::disk::{EngineChoice, SpillFile};
 use crate::device::rng;
 use crate::event::{EdgeBatch, EdgeId, EventTime, NodeId};
 use crate::feature::FeatureStore;
 use crate::graph::{GraphOptions, GraphStore, NodeDictionary};
-use crate::ingest::csv::CsvReader;
 
 /// Separates generated rows from other random numbers.
 const STREAM: u64 = 0x6765_6e65_7261_7465;
@@ -34,18 +34,14 @@ pub struct Columns {
 impl Columns {
     /// Reads at most `events_max` events of a file.
     pub fn read(path: &Path, events_max: usize) -> anyhow::Result<Self> {
-        let reader = CsvReader::open(path)?;
-        if let Some(warning) = reader.warning() {
-            output::print_status(&warning);
-        }
         let keys = NodeDictionary::new();
         let mut events: Vec<(EventTime, NodeId, NodeId)> = Vec::new();
-        for event in reader.take(events_max) {
+        for event in edges(path, &mut output::print_status)?.take(events_max) {
             let event = event?;
             events.push((event.time, keys.intern(&event.src), keys.intern(&event.dst)));
         }
         if events.is_empty() {
-            bail!("{} has a header but no events", path.display());
+            bail!("{} has no events", path.display());
         }
         events.sort_by_key(|&(time, ..)| time);
         Ok(Self {

@@ -1,4 +1,5 @@
-//! Avro's binary encoding to JSON text, in one pass and within bounds.
+//! Avro's binary encoding as values that serde reads, in one pass and within bounds. JSON text is one of the things
+//! that they can be read as:
 //!
 //! | Avro | JSON |
 //! | --- | --- |
@@ -9,23 +10,22 @@
 //! | date, time, timestamp | the integer that it is |
 //! | a float that is not finite | the text `NaN`, `Infinity` or `-Infinity` |
 //!
-//! The bytes come from outside, and so does the schema. The depth of a value and the length of the text are bounded,
-//! and whatever is read adds to the text, so neither lengths that are claimed nor types that take no bytes cost more
-//! than that. It is our own reader because of these bounds: that of `apache-avro` follows a value as deep as it goes,
-//! on the stack.
+//! The bytes come from outside, and so does the schema. The depth of a value and the number of values in it are bounded,
+//! so neither lengths that are claimed nor types that take no bytes cost more than that. It is our own reader because of
+//! these bounds: that of `apache-avro` follows a value as deep as it goes, on the stack. `schema` has the types, `value`
+//! what stands in the bytes.
 
 mod schema;
+mod value;
 
 use std::fmt;
 
+use serde::de::DeserializeSeed;
 use thiserror::Error;
 
 use self::schema::Node;
-
-/// Deepest value.
-const DEPTH_MAX: usize = 64;
-/// Longest decimal, in bytes.
-const DECIMAL_BYTES_MAX: usize = 16;
+use self::value::Reader;
+use super::text::Text;
 
 /// A schema by which values are read.
 pub struct AvroSchema(Vec<Node>);
@@ -39,10 +39,10 @@ impl fmt::Debug for AvroSchema {
 /// Why bytes are no value.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum AvroError {
-    /// The text would be too long.
+    /// It has too many values, or its text would be too long.
     #[error("the value is too large")]
     TooLarge,
-    /// They are not what the schema describes.
+    /// They are not what the schema describes, or not what is read.
     #[error("{}{why}", place(at))]
     Undecodable {
         /// The field, as a pointer from the root.
@@ -56,22 +56,6 @@ fn place(at: &str) -> String {
     if at.is_empty() { String::new() } else { format!("{at}: ") }
 }
 
-fn undecodable(why: impl Into<String>) -> AvroError {
-    AvroError::Undecodable { at: String::new(), why: why.into() }
-}
-
-impl AvroError {
-    /// The same in a field.
-    fn below(self, name: &str) -> Self {
-        match self {
-            Self::Undecodable { at, why } => {
-                Self::Undecodable { at: format!("/{}{at}", name.trim_matches('"')), why }
-            }
-            Self::TooLarge => Self::TooLarge,
-        }
-    }
-}
-
 impl AvroSchema {
     /// Reads a schema, and the schemas of the types that it refers to.
     ///
@@ -81,215 +65,35 @@ impl AvroSchema {
         schema::parse(schema, references).map(Self)
     }
 
+    /// Reads bytes as what `seed` makes of them. No more than `values_max` values are looked at, fields and elements
+    /// included; the visitors of the seed read maps and sequences to their ends.
+    ///
+    /// # Errors
+    /// When the bytes are not what the schema describes, or not all of them, or the seed takes no such value.
+    pub fn read<'a, S: DeserializeSeed<'a>>(
+        &'a self,
+        bytes: &'a [u8],
+        values_max: usize,
+        seed: S,
+    ) -> Result<S::Value, AvroError> {
+        let mut reader = Reader::new(&self.0, bytes, values_max);
+        let read = seed.deserialize(reader.value()).and_then(|value| reader.end().map(|()| value));
+        read.map_err(|fault| reader.explain(&fault))
+    }
+
     /// Reads a value as JSON text of at most `bytes_max` bytes.
     ///
     /// # Errors
     /// When the bytes are not what the schema describes, or not all of them, or the text would be longer.
     pub fn to_json(&self, bytes: &[u8], bytes_max: usize) -> Result<Vec<u8>, AvroError> {
-        let text = Vec::with_capacity(bytes.len().saturating_mul(2).min(bytes_max));
-        let mut value = Transcoder { nodes: &self.0, bytes, text, bytes_max };
-        value.value(0, DEPTH_MAX)?;
-        match value.bytes.len() {
-            0 => Ok(value.text),
-            left => Err(undecodable(format!("{left} bytes are left behind its end"))),
+        let mut reader = Reader::new(&self.0, bytes, bytes_max);
+        let mut json = serde_json::Serializer::new(Text::new(bytes_max));
+        let written = serde_transcode::transcode(reader.value(), &mut json);
+        match (written, json.into_inner().finish()) {
+            (_, None) => Err(AvroError::TooLarge),
+            (Err(fault), _) => Err(reader.explain(&fault)),
+            (Ok(()), Some(text)) => reader.end().map(|()| text).map_err(|fault| reader.explain(&fault)),
         }
-    }
-}
-
-/// What is left to read, and the text so far.
-struct Transcoder<'s, 'b> {
-    nodes: &'s [Node],
-    bytes: &'b [u8],
-    text: Vec<u8>,
-    bytes_max: usize,
-}
-
-impl<'b> Transcoder<'_, 'b> {
-    fn value(&mut self, at: usize, depth: usize) -> Result<(), AvroError> {
-        let nodes = self.nodes;
-        let Some(depth) = depth.checked_sub(1) else {
-            return Err(undecodable(format!("it is more than {DEPTH_MAX} levels deep")));
-        };
-        match nodes.get(at).ok_or_else(|| undecodable("the schema is not whole"))? {
-            // Not a level of the value: such nodes follow one another only as far as the schema does.
-            Node::Of(target) => self.value(*target, depth + 1),
-            Node::Null => self.put(b"null"),
-            Node::Boolean => match self.take(1)? {
-                [0] => self.put(b"false"),
-                [1] => self.put(b"true"),
-                other => Err(undecodable(format!("{other:?} is neither true nor false"))),
-            },
-            Node::Int => {
-                let number = self.long()?;
-                let number = i32::try_from(number).map_err(|_| undecodable(format!("{number} is no int")))?;
-                self.json(&number)
-            }
-            Node::Long => {
-                let number = self.long()?;
-                self.json(&number)
-            }
-            Node::Float => {
-                // As the shortest decimal that is this float, not that of the double next to it.
-                let number = f32::from_le_bytes(self.array()?);
-                if number.is_finite() { self.json(&number) } else { self.no_number(number.into()) }
-            }
-            Node::Double => {
-                let number = f64::from_le_bytes(self.array()?);
-                if number.is_finite() { self.json(&number) } else { self.no_number(number) }
-            }
-            Node::Bytes => {
-                let length = self.length()?;
-                self.characters(length)
-            }
-            Node::Fixed(size) => self.characters(*size),
-            Node::String => self.string(),
-            Node::Decimal { scale, size } => {
-                let size = size.map_or_else(|| self.length(), Ok)?;
-                self.decimal(size, *scale)
-            }
-            Node::Enum(symbols) => {
-                let place = self.long()?;
-                let symbol = usize::try_from(place).ok().and_then(|place| symbols.get(place));
-                let symbol = symbol.ok_or_else(|| undecodable(format!("there is no symbol {place}")))?;
-                self.put(symbol.as_bytes())
-            }
-            Node::Union(branches) => {
-                let place = self.long()?;
-                let branch = usize::try_from(place).ok().and_then(|place| branches.get(place));
-                self.value(*branch.ok_or_else(|| undecodable(format!("there is no branch {place}")))?, depth)
-            }
-            Node::Record(fields) => self.record(fields, depth),
-            Node::Array(items) => self.blocks((b"[", b"]"), |value| value.value(*items, depth)),
-            Node::Map(values) => self.blocks((b"{", b"}"), |value| {
-                value.string()?;
-                value.put(b":")?;
-                value.value(*values, depth)
-            }),
-        }
-    }
-
-    fn record(&mut self, fields: &[(Box<str>, usize)], depth: usize) -> Result<(), AvroError> {
-        let mut before: &[u8] = b"{";
-        for (name, inner) in fields {
-            self.put(before)?;
-            self.put(name.as_bytes())?;
-            self.put(b":")?;
-            self.value(*inner, depth).map_err(|error| error.below(name))?;
-            before = b",";
-        }
-        self.put(if fields.is_empty() { b"{}" } else { b"}" })
-    }
-
-    /// The blocks of an array or a map, each of so many elements; one of none ends them.
-    fn blocks(
-        &mut self,
-        (open, close): (&[u8], &[u8]),
-        mut element: impl FnMut(&mut Self) -> Result<(), AvroError>,
-    ) -> Result<(), AvroError> {
-        self.put(open)?;
-        let mut is_first = true;
-        loop {
-            let mut count = self.long()?;
-            if count < 0 {
-                // Behind it stands how many bytes the block has, for those who skip it.
-                count = count.checked_neg().ok_or_else(|| undecodable("a block has no count"))?;
-                self.long()?;
-            }
-            if count == 0 {
-                return self.put(close);
-            }
-            for _ in 0..count {
-                self.put(if is_first { b"" } else { b"," })?;
-                is_first = false;
-                element(self)?;
-            }
-        }
-    }
-
-    fn take(&mut self, count: usize) -> Result<&'b [u8], AvroError> {
-        let Some((taken, rest)) = self.bytes.split_at_checked(count) else {
-            let left = self.bytes.len();
-            return Err(undecodable(format!("{count} bytes should follow, and {left} are left")));
-        };
-        self.bytes = rest;
-        Ok(taken)
-    }
-
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], AvroError> {
-        let taken = self.take(N)?;
-        taken.try_into().map_err(|_| undecodable("the number is cut off"))
-    }
-
-    /// An integer, seven bits a byte, the least significant first; even ones are positive.
-    fn long(&mut self) -> Result<i64, AvroError> {
-        let mut raw = 0_u64;
-        for shift in (0..64).step_by(7) {
-            let [byte] = self.array()?;
-            if shift == 63 && byte > 1 {
-                break;
-            }
-            raw |= u64::from(byte & 0x7f) << shift;
-            if byte & 0x80 == 0 {
-                let half = i64::try_from(raw >> 1).unwrap_or(i64::MAX);
-                return Ok(if raw & 1 == 0 { half } else { !half });
-            }
-        }
-        Err(undecodable("an integer has more than 64 bits"))
-    }
-
-    fn length(&mut self) -> Result<usize, AvroError> {
-        let length = self.long()?;
-        usize::try_from(length).map_err(|_| undecodable(format!("{length} is no length")))
-    }
-
-    fn string(&mut self) -> Result<(), AvroError> {
-        let length = self.length()?;
-        let taken = self.take(length)?;
-        let text = std::str::from_utf8(taken)
-            .map_err(|error| undecodable(format!("a string is not UTF-8: {error}")))?;
-        self.json(text)
-    }
-
-    /// So many bytes as a text.
-    fn characters(&mut self, count: usize) -> Result<(), AvroError> {
-        let text: String = self.take(count)?.iter().copied().map(char::from).collect();
-        self.json(text.as_str())
-    }
-
-    fn decimal(&mut self, size: usize, scale: usize) -> Result<(), AvroError> {
-        let taken = self.take(size)?;
-        if size > DECIMAL_BYTES_MAX {
-            return Err(undecodable(format!("a decimal has {size} bytes, and {DECIMAL_BYTES_MAX} are read")));
-        }
-        let is_negative = taken.first().is_some_and(|byte| byte & 0x80 != 0);
-        let start = if is_negative { -1_i128 } else { 0 };
-        let unscaled = taken.iter().fold(start, |number, byte| (number << 8) | i128::from(*byte));
-        let digits = format!("{:0>width$}", unscaled.unsigned_abs(), width = scale + 1);
-        let (whole, fraction) = digits.split_at(digits.len() - scale);
-        let sign = if unscaled < 0 { "-" } else { "" };
-        let point = if scale > 0 { "." } else { "" };
-        self.put(format!("\"{sign}{whole}{point}{fraction}\"").as_bytes())
-    }
-
-    /// A float that is not finite.
-    fn no_number(&mut self, number: f64) -> Result<(), AvroError> {
-        self.put(if number.is_nan() {
-            b"\"NaN\""
-        } else if number > 0.0 {
-            b"\"Infinity\""
-        } else {
-            b"\"-Infinity\""
-        })
-    }
-
-    fn json<T: serde::Serialize + ?Sized>(&mut self, value: &T) -> Result<(), AvroError> {
-        serde_json::to_writer(&mut self.text, value).map_err(|error| undecodable(error.to_string()))?;
-        self.put(b"")
-    }
-
-    fn put(&mut self, text: &[u8]) -> Result<(), AvroError> {
-        self.text.extend_from_slice(text);
-        if self.text.len() > self.bytes_max { Err(AvroError::TooLarge) } else { Ok(()) }
     }
 }
 

@@ -20,9 +20,8 @@ pub(super) enum Node {
     /// From texts to these values.
     Map(usize),
     Union(Vec<usize>),
-    /// Fields with their names as JSON texts.
+    /// Fields with their names.
     Record(Vec<(Box<str>, usize)>),
-    /// Symbols as JSON texts.
     Enum(Vec<Box<str>>),
     /// So many bytes.
     Fixed(usize),
@@ -64,10 +63,6 @@ pub(super) fn parse(schema: &str, references: &[String]) -> Result<Vec<Node>, St
         }
     }
     Ok(reader.nodes)
-}
-
-fn text(name: &str) -> Box<str> {
-    Value::from(name).to_string().into()
 }
 
 fn full_name(name: &str, namespace: &str) -> String {
@@ -144,13 +139,13 @@ impl Reader {
                     let (Some(name), Some(inner)) = (name, field.get("type")) else {
                         return Err("a field has no name or no type".to_owned());
                     };
-                    fields.push((text(name), self.read(inner, &namespace)?));
+                    fields.push((name.into(), self.read(inner, &namespace)?));
                 }
                 Ok(Node::Record(fields))
             }
             "enum" => {
                 self.declare(object, namespace, place)?;
-                let symbols = list(object, "symbols")?.iter().map(|symbol| symbol.as_str().map(text));
+                let symbols = list(object, "symbols")?.iter().map(|symbol| symbol.as_str().map(Into::into));
                 symbols.collect::<Option<_>>().map(Node::Enum).ok_or("a symbol is no text".to_owned())
             }
             "fixed" => {
