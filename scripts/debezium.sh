@@ -28,6 +28,7 @@ export KAFKA_HEAP=384m KAFKA_BROKER=kafka KAFKA_WAIT=180
 
 root=$PWD
 cache=${EVERGRAPH_CACHE:-$root/.cache}
+log4j2=$root/scripts/log4j2.properties
 kafka_version=$(sed -n 's/^KAFKA_VERSION=//p' scripts/kafka.sh)
 connect_home=$cache/connect/$kafka_version-$DEBEZIUM_VERSION
 rounds=${ROUNDS:-8}
@@ -169,16 +170,8 @@ scheduled.rebalance.max.delay.ms=0
 plugin.path=$connect_home/plugins
 plugin.discovery=service_load
 PROPERTIES
-    cat >"$work/log4j2.properties" <<PROPERTIES
-rootLogger.level=INFO
-rootLogger.appenderRef.out.ref=out
-appender.out.type=Console
-appender.out.name=out
-appender.out.layout.type=PatternLayout
-appender.out.layout.pattern=%d %p %c: %m%n
-PROPERTIES
     java "-Xmx$CONNECT_HEAP" -Xms64m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Djava.awt.headless=true \
-        -Dlog4j2.configurationFile="$work/log4j2.properties" -cp "$connect_home/libs/*" \
+        -Dlog4j2.configurationFile="$log4j2" -cp "$connect_home/libs/*" \
         org.apache.kafka.connect.cli.ConnectDistributed "$work/connect.properties" >>"$work/connect.log" 2>&1 &
     connect=$!
 }
@@ -224,7 +217,7 @@ has_offsets() { ask_connect "$(connect_url "/$1/offsets")" | grep -q '"lsn"'; }
 messages() {
     java -Xmx128m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 \
         -cp "$connect_home/libs/kafka-tools-$kafka_version.jar:$broker_libs/*" \
-        -Dlog4j2.configurationFile="$KAFKA_DATA/log4j2.properties" org.apache.kafka.tools.GetOffsetShell \
+        -Dlog4j2.configurationFile="$log4j2" org.apache.kafka.tools.GetOffsetShell \
         --bootstrap-server "127.0.0.1:$KAFKA_PORT" --topic "$1" |
         awk -F : -v topic="$1" '$1 == topic { sum += $3 } END { print sum + 0 }'
 }

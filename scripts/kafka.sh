@@ -37,6 +37,7 @@ controller_port=${KAFKA_CONTROLLER_PORT:-$((port + 1))}
 data=${KAFKA_DATA:-$cache/kafka-data-$port}
 libs=$cache/kafka/$KAFKA_VERSION
 tansu_home=$cache/tansu
+log4j2=$root/scripts/log4j2.properties
 pid_file=$data/broker.pid
 kind_file=$data/broker.kind
 
@@ -181,17 +182,9 @@ sasl.oauthbearer.expected.issuer=evergraph-issuer
 PROPERTIES
     fi
   } >"$data/server.properties"
-  cat >"$data/log4j2.properties" <<PROPERTIES
-rootLogger.level=INFO
-rootLogger.appenderRef.out.ref=out
-appender.out.type=Console
-appender.out.name=out
-appender.out.layout.type=PatternLayout
-appender.out.layout.pattern=%d %p %c: %m%n
-PROPERTIES
 }
 
-run_java() { java -Dlog4j2.configurationFile="$data/log4j2.properties" "$@"; }
+run_java() { java -Dlog4j2.configurationFile="$log4j2" "$@"; }
 
 launch_kafka() {
   write_config
@@ -206,7 +199,7 @@ launch_kafka() {
   # Quick to start and modest on small machines, at some cost in peak throughput.
   setsid java "-Xmx${KAFKA_HEAP:-512m}" -Xms64m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Djava.awt.headless=true \
     -D$oauth.allowed.urls="file://${KAFKA_OAUTH_JWKS:-}" -D$oauth.allowed.files="${KAFKA_OAUTH_JWKS:-}" \
-    -Dlog4j2.configurationFile="$data/log4j2.properties" -cp "$libs/*" \
+    -Dlog4j2.configurationFile="$log4j2" -cp "$libs/*" \
     kafka.Kafka "$data/server.properties" </dev/null >"$data/broker.log" 2>&1 9>&- &
   record kafka $!
 }

@@ -163,9 +163,11 @@ impl<'a> Group<'a> {
         key.is_some_and(|key| self.index.seen.contains(key) || !self.idempotency.insert(key))
     }
 
-    /// Adds one event to the frame. A deletion of nodes that never were is no record.
+    /// Adds one event to the frame. A deletion of nodes that have no name is no record, unless it brings an idempotency
+    /// key: its record deletes nothing, but a copy that comes once there are such nodes is a duplicate for it.
     fn push(&mut self, incoming: &'a Incoming) -> Result<(), String> {
         let i = self.frame.batch.len();
+        let is_keyed = incoming.idempotency.is_some();
         match &incoming.event {
             Event::Edge(edge) => self.push_edge(edge)?,
             Event::Node { key, time, features } => {
@@ -174,18 +176,24 @@ impl<'a> Group<'a> {
                 push_plain(&mut self.frame.batch, Op::Node, node, node, *time);
                 self.frame.batch.features.push(i, features);
             }
-            Event::DeleteEdge { src, dst, until } => {
-                let (Some(src), Some(dst)) = (self.lookup(src), self.lookup(dst)) else { return Ok(()) };
-                let until = until.unwrap_or(EventTime::MAX);
-                push_plain(&mut self.frame.batch, Op::DeleteEdge, src, dst, until);
-            }
-            Event::DeleteNode { key } => {
-                let Some(node) = self.lookup(key) else { return Ok(()) };
-                push_plain(&mut self.frame.batch, Op::DeleteNode, node, node, EventTime::MAX);
-                if self.keys.remove(key).is_none() {
-                    self.deleted.insert(key);
+            Event::DeleteEdge { src, dst, until } => match self.lookup(src).zip(self.lookup(dst)) {
+                Some((src, dst)) => {
+                    let until = until.unwrap_or(EventTime::MAX);
+                    push_plain(&mut self.frame.batch, Op::DeleteEdge, src, dst, until);
                 }
-            }
+                None if is_keyed => push_nothing(&mut self.frame.batch),
+                None => return Ok(()),
+            },
+            Event::DeleteNode { key } => match self.lookup(key) {
+                Some(node) => {
+                    push_plain(&mut self.frame.batch, Op::DeleteNode, node, node, EventTime::MAX);
+                    if self.keys.remove(key).is_none() {
+                        self.deleted.insert(key);
+                    }
+                }
+                None if is_keyed => push_nothing(&mut self.frame.batch),
+                None => return Ok(()),
+            },
         }
         let idempotency = &mut self.frame.batch.idempotency;
         if let Some(key) = incoming.idempotency {
@@ -271,4 +279,9 @@ fn push_plain(batch: &mut EdgeBatch, op: Op, src: NodeId, dst: NodeId, time: Eve
     if let Some(last) = batch.op.last_mut() {
         *last = op;
     }
+}
+
+/// Adds a deletion that finds no edge.
+fn push_nothing(batch: &mut EdgeBatch) {
+    push_plain(batch, Op::DeleteEdge, NodeId::NONE, NodeId::NONE, EventTime::MIN);
 }

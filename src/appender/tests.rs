@@ -196,6 +196,29 @@ fn a_deletion_of_what_never_was_is_not_called_accepted() {
     assert_eq!(replies, [stored(0, 2)], "a node of the same group is known");
 }
 
+#[test]
+fn a_deletion_that_found_nothing_deletes_nothing_when_it_comes_again() {
+    let disk = MemoryDisk::new();
+    let mut appender = appender(&disk);
+    let deletions = || {
+        let [src, dst] = ["a", "b"].map(NodeKey::from_text);
+        let events = [Event::DeleteNode { key: src.clone() }, Event::DeleteEdge { src, dst, until: None }];
+        let keyed = |(key, event)| Incoming { idempotency: Some(key), ..Incoming::new(event) };
+        batch((1..).zip(events).map(keyed).collect())
+    };
+    assert_eq!(submit(&mut appender, [deletions()]), [stored(0, 2)], "their keys are");
+    assert_eq!(appender.index.stores.keys.len(), 0, "nobody has a name for it");
+    assert_eq!(submit(&mut appender, [batch(vec![edge("a", "b", 1)])]), [stored(2, 1)]);
+    let again = |appender: &mut Appender| {
+        let receipt = Receipt { first: EdgeId(3), end: EdgeId(3), accepted: 0, duplicates: 2 };
+        assert_eq!(submit(appender, [deletions()]), [Ok(receipt)]);
+        assert_eq!(appender.index.stores.graph.stats().edges, 1);
+    };
+    again(&mut appender);
+    drop(appender);
+    again(&mut self::appender(&disk));
+}
+
 /// Everything that an index holds.
 #[derive(Debug, PartialEq)]
 struct Content {

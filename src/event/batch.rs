@@ -8,7 +8,8 @@ use super::{EdgeId, EventTime, NodeId};
 pub enum Op {
     /// Adds an edge `src -> dst` at `time`.
     Edge = 0,
-    /// Forgets edges `src -> dst` with time at most `time`.
+    /// Forgets edges `src -> dst` with time at most `time`. Between [`NodeId::NONE`] and itself it forgets nothing, and
+    /// is there for its idempotency key.
     DeleteEdge = 1,
     /// Registers node `src` or replaces its features; `dst` equals `src`.
     Node = 2,

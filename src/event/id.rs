@@ -77,7 +77,7 @@ impl fmt::Display for NodeKey {
 pub struct NodeId(pub u32);
 
 impl NodeId {
-    /// Stands in the empty slots of a sample; never the id of a node.
+    /// Stands in the empty slots of a sample, and in a deletion that found no nodes; never the id of a node.
     pub const NONE: Self = Self(u32::MAX);
 
     /// The id as an index into per-node tables.

@@ -24,7 +24,8 @@ pub struct Receipt {
     pub first: EdgeId,
     /// One past the position of the last record written; equals `first` when nothing was new.
     pub end: EdgeId,
-    /// Number of events written. A deletion of what never was is not written, and is no duplicate either.
+    /// Number of events written. A deletion of what never was is written for its idempotency key only; without one it
+    /// is not written, and is no duplicate either.
     pub accepted: u64,
     /// Number of events that had been written before (same idempotency key or source offset).
     pub duplicates: u64,

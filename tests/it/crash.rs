@@ -1,5 +1,5 @@
-//! `kill -9` at random moments, through HTTP: what was acknowledged is there, nothing is there twice,
-//! and the graph equals that of a run that was never broken.
+//! `kill -9`, through HTTP: what was acknowledged is there, nothing is there twice or deleted by a copy, and the graph
+//! equals that of a run that was never broken.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -80,4 +80,39 @@ fn twenty_kills_through_http_lose_nothing_and_double_nothing() {
     assert_eq!(broken["records"], EVENTS);
     assert_eq!(broken["edges"], whole["edges"]);
     assert_eq!(broken["graph_digest"], whole["graph_digest"]);
+}
+
+#[test]
+fn a_deletion_that_found_nothing_deletes_nothing_when_it_comes_again_after_a_kill() {
+    let data = tempfile::tempdir().unwrap();
+    let start = Start::in_dir(data.path()).set("learner.train=false");
+    let deletions = concat!(
+        "{\"op\":\"delete\",\"node\":\"late\",\"idempotency_key\":\"d1\"}\n",
+        "{\"op\":\"delete\",\"src\":\"late\",\"dst\":7,\"idempotency_key\":\"d2\"}\n",
+    );
+    let pushed = |process: &Process, lines: &str| {
+        let (status, response) = process.post("/v1/events", "application/x-ndjson", lines).unwrap();
+        assert_eq!(status, 200, "{response}");
+        ["accepted", "duplicates"].map(|count| response[count].as_u64().unwrap())
+    };
+    let process = start.ready();
+    assert_eq!(pushed(&process, deletions), [2, 0]);
+    assert_eq!(pushed(&process, "{\"op\":\"delete\",\"node\":\"late\"}\n"), [0, 0], "it brings no key");
+    assert_eq!(pushed(&process, "{\"src\":\"late\",\"dst\":7,\"ts\":1}\n"), [1, 0]);
+    let again = |process: &Process| {
+        assert_eq!(pushed(process, deletions), [0, 2]);
+        let ingest = &process.status()["ingest"];
+        let counts = ["accepted_events", "duplicate_events"].map(|count| ingest[count].as_u64().unwrap());
+        assert_eq!(counts, [0, 2], "{ingest}");
+        assert_eq!(process.get("/v1/nodes/late").unwrap().1["degree"], 1);
+    };
+    process.kill();
+    let process = start.ready();
+    again(&process);
+    assert_eq!(process.post("/v1/admin/snapshots", "application/json", "").unwrap().0, 200);
+    process.kill();
+    let process = start.ready();
+    again(&process);
+    assert!(process.terminate().success());
+    assert_eq!(log_of(data.path())["records"], 3);
 }

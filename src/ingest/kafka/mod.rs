@@ -39,6 +39,7 @@ use parking_lot::Mutex;
 pub use fault::KafkaFault;
 pub(in crate::ingest) use identity::is_compacted;
 pub(in crate::ingest) use login::Session;
+pub use login::{Token, token_of_response};
 pub use options::{ClusterMemory, DataLossPolicy, KafkaClientOptions, KafkaSourceOptions};
 pub(in crate::ingest) use preflight::config_fault;
 pub use preflight::{LoggedIn, PartitionRange, PreflightReport, offsets_at, preflight, what_is_missing};

@@ -55,9 +55,14 @@ impl TopicOutlet {
         let mut reader = KafkaSourceOptions::new("", &topic, "evergraph-outlet");
         reader.client = client.clone();
         let target = TopicTarget { client, topic: topic.clone(), create_partitions };
-        self.created |=
-            target.prepare_with(if compacted { &[("cleanup.policy", "compact")] } else { &[] })?;
-        let partitions = preflight(&reader, CHECK_TIMEOUT)?.partitions.len();
+        let found = target.prepare_with(if compacted { &[("cleanup.policy", "compact")] } else { &[] })?;
+        self.created |= found.is_none();
+        let report = match found {
+            Some(report) => report,
+            // Another may have created it just before, with other partitions.
+            None => preflight(&reader, CHECK_TIMEOUT)?,
+        };
+        let partitions = report.partitions.len();
         match is_compacted(&reader, CHECK_TIMEOUT) {
             Ok(false) if compacted => tracing::warn!(
                 topic,

@@ -14,7 +14,7 @@ use rdkafka::producer::{BaseProducer, BaseRecord, DeliveryResult, Producer, Prod
 
 use super::{ProduceError, ProduceOptions, ProduceReport, Rows};
 use crate::ingest::kafka::{
-    KafkaClientOptions, KafkaFault, KafkaSourceOptions, Session, config_fault, preflight,
+    KafkaClientOptions, KafkaFault, KafkaSourceOptions, PreflightReport, Session, config_fault, preflight,
 };
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -96,14 +96,18 @@ impl TopicTarget {
         self.prepare_with(&[]).map(drop)
     }
 
-    /// The same, with settings for a topic that is created; whether it was.
-    pub(super) fn prepare_with(&self, settings: &[(&str, &str)]) -> Result<bool, KafkaFault> {
+    /// The same, with settings for a topic that is created: what was found of one that was there, `None` where it was
+    /// created.
+    pub(super) fn prepare_with(
+        &self,
+        settings: &[(&str, &str)],
+    ) -> Result<Option<PreflightReport>, KafkaFault> {
         let mut options = KafkaSourceOptions::new(&self.client.brokers, &self.topic, "evergraph-ingest");
         options.client = self.client.clone();
         match (preflight(&options, CONNECT_TIMEOUT), self.create_partitions) {
-            (Ok(_), _) => Ok(false),
+            (Ok(report), _) => Ok(Some(report)),
             (Err(KafkaFault::TopicMissing { .. }), Some(partitions)) => {
-                self.create(partitions, settings).map(|()| true)
+                self.create(partitions, settings).map(|()| None)
             }
             (Err(fault), _) => Err(fault),
         }

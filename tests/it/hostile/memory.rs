@@ -15,7 +15,7 @@ fn hostile_input_takes_no_more_memory_than_there_is() {
         return crate::skip::skipped("memory cannot be bounded here: prlimit is missing");
     };
     assert!(told.status.success());
-    let decoders = ["hostile::events::", "hostile::records::", "hostile::settings::"];
+    let decoders = ["hostile::events::", "hostile::records::", "hostile::settings::", "hostile::tokens::"];
     let output = Command::new("prlimit")
         .arg(format!("--as={BYTES_MAX}"))
         .arg(std::env::current_exe().unwrap())

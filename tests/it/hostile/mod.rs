@@ -10,6 +10,7 @@ mod events;
 mod memory;
 mod records;
 mod settings;
+mod tokens;
 mod walk;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

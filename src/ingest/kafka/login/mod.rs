@@ -1,5 +1,5 @@
-//! Logging in by tokens (SASL/OAUTHBEARER): from a token endpoint (`oidc`) or signed for Amazon MSK (`msk`), as the
-//! properties say (`settings`).
+//! Logging in by tokens (SASL/OAUTHBEARER): from a token endpoint (`oidc`, whose responses `response` reads) or signed
+//! for Amazon MSK (`msk`), as the properties say (`settings`).
 //!
 //! All clients with the same properties share a [`Login`], whose thread fetches a token and renews it at 80 % of its
 //! lifetime, so that nobody who reads waits for an endpoint. Each client is given the newest one (`session`). What
@@ -7,6 +7,7 @@
 
 mod msk;
 mod oidc;
+mod response;
 mod session;
 mod settings;
 
@@ -24,6 +25,7 @@ use crate::ingest::dead_letter::unix_ms;
 use crate::ingest::http_client::{TrustError, roots_of, trusted_roots};
 use msk::Msk;
 use oidc::Oidc;
+pub use response::token_of_response;
 pub(in crate::ingest) use session::Session;
 use settings::{IssuerSettings, LoginSettings, ca_property};
 pub(super) use settings::{TOKEN_ENDPOINT, is_ours};
@@ -37,15 +39,15 @@ const CLOCK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// A token with which clients log in.
 #[derive(Clone)]
-pub(in crate::ingest) struct Token {
+pub struct Token {
     /// What brokers check.
-    value: String,
+    pub value: String,
     /// Who logs in.
     pub principal: String,
     /// Until when, milliseconds since the Unix epoch.
     pub valid_until_ms: i64,
     /// When to fetch the next one.
-    renew_at_ms: i64,
+    pub renew_at_ms: i64,
 }
 
 impl Token {

@@ -1,19 +1,18 @@
-//! Tokens from a token endpoint, by client credentials: OAuth 2.0 (RFC 6749, section 4.4).
+//! Tokens from a token endpoint, by client credentials: OAuth 2.0 (RFC 6749, section 4.4). How they are asked for;
+//! `response` reads what comes back.
 
 use std::time::Duration;
 
 use base64::Engine as _;
-use base64::prelude::{BASE64_STANDARD, BASE64_URL_SAFE_NO_PAD};
-use serde::Deserialize;
+use base64::prelude::BASE64_STANDARD;
 use ureq::tls::{RootCerts, TlsConfig};
 
 use super::Token;
+use super::response::token_of_response;
 use crate::ingest::http_client::path_segment;
 
 /// Longest wait for a response; a thread of its own waits for it.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
-/// A token is renewed as if it were valid for so long at most.
-const LIFETIME_MS_MAX: i64 = 365 * 24 * 3_600_000;
 /// Longest response.
 const RESPONSE_BYTES_MAX: u64 = 1 << 20;
 
@@ -24,46 +23,6 @@ pub(super) struct Oidc {
     authorization: String,
     form: String,
     agent: ureq::Agent,
-}
-
-#[derive(Deserialize)]
-struct Granted {
-    access_token: String,
-    #[serde(default)]
-    expires_in: Option<Seconds>,
-}
-
-/// Some endpoints write numbers as texts.
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Seconds {
-    Number(f64),
-    Text(String),
-}
-
-impl Seconds {
-    fn ms(&self) -> Option<i64> {
-        match self {
-            Self::Number(seconds) => Some(to_ms(*seconds)),
-            Self::Text(text) => text.trim().parse().ok().map(to_ms),
-        }
-    }
-}
-
-#[derive(Deserialize)]
-struct Refused {
-    error: String,
-    #[serde(default)]
-    error_description: String,
-}
-
-/// What is read of a token that is a JWT.
-#[derive(Default, Deserialize)]
-struct Claims {
-    #[serde(default)]
-    sub: Option<String>,
-    #[serde(default)]
-    exp: Option<f64>,
 }
 
 impl Oidc {
@@ -101,56 +60,8 @@ impl Oidc {
         let status = response.status().as_u16();
         let body = response.body_mut().with_config().limit(RESPONSE_BYTES_MAX).read_to_vec();
         let body = body.map_err(|error| format!("cuts its response off ({error})"))?;
-        if status != 200 {
-            return Err(refusal(status, &body));
-        }
-        let granted: Granted =
-            serde_json::from_slice(&body).map_err(|_| "responds with no access_token".to_owned())?;
-        self.read(granted, now_ms)
+        token_of_response(status, &body, &self.client, now_ms)
     }
-
-    fn read(&self, granted: Granted, now_ms: i64) -> Result<Token, String> {
-        let claims = claims(&granted.access_token).unwrap_or_default();
-        let lifetime_ms = granted.expires_in.as_ref().and_then(Seconds::ms);
-        let from_now = lifetime_ms.map(|ms| now_ms.saturating_add(ms));
-        let by_claim = claims.exp.map(to_ms);
-        let valid_until_ms = match (from_now, by_claim) {
-            // With a wrong clock here the claim seems to be past, and the lifetime still is what it is.
-            (Some(from_now), Some(by_claim)) if by_claim > now_ms => from_now.min(by_claim),
-            (Some(at), _) | (None, Some(at)) => at,
-            (None, None) => return Err("says of a token neither expires_in nor exp".to_owned()),
-        };
-        if valid_until_ms <= now_ms {
-            return Err("gives a token that has expired already; check the clocks".to_owned());
-        }
-        let valid_until_ms = valid_until_ms.min(now_ms.saturating_add(LIFETIME_MS_MAX));
-        let principal = claims.sub.unwrap_or_else(|| self.client.clone());
-        Ok(Token::new(granted.access_token, principal, now_ms, valid_until_ms))
-    }
-}
-
-#[allow(clippy::cast_possible_truncation)]
-fn to_ms(seconds: f64) -> i64 {
-    (seconds * 1000.0) as i64
-}
-
-/// Why there is no token, in the endpoint's words if it has any.
-fn refusal(status: u16, body: &[u8]) -> String {
-    match serde_json::from_slice::<Refused>(body) {
-        Ok(Refused { error, error_description }) => {
-            let words = if error_description.is_empty() { "" } else { ": " };
-            format!("refuses the client ({status}, {error}{words}{error_description})")
-        }
-        Err(_) if status == 401 || status == 403 => format!("refuses the client ({status})"),
-        Err(_) => format!("responds with {status}"),
-    }
-}
-
-/// The claims of a token that is a JWT. Only the brokers check it.
-fn claims(token: &str) -> Option<Claims> {
-    let payload = token.split('.').nth(1)?;
-    let payload = BASE64_URL_SAFE_NO_PAD.decode(payload.trim_end_matches('=')).ok()?;
-    serde_json::from_slice(&payload).ok()
 }
 
 #[cfg(test)]
@@ -158,6 +69,9 @@ mod tests {
     use std::io::{Read, Write};
     use std::net::TcpListener;
 
+    use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+
+    use super::super::response::LIFETIME_MS_MAX;
     use super::*;
 
     /// What an endpoint is asked, and what comes of its response at second 1000.
@@ -209,6 +123,8 @@ mod tests {
             (r#"{"sub":"svc","exp":1e300}"#, "", Some(1_000_000 + LIFETIME_MS_MAX)),
             (r#"{"sub":"svc"}"#, r#","expires_in":-1e300"#, None),
             (r#"{"sub":"svc"}"#, r#","expires_in":"soon""#, None),
+            (r#"{"sub":"svc"}"#, r#","expires_in":"inf""#, None),
+            (r#"{"sub":"svc","exp":1030}"#, r#","expires_in":[60]"#, Some(1_030_000)),
             (r#"{"sub":"svc"}"#, "", None),
             (r#"{"sub":"svc"}"#, r#","expires_in":0"#, None),
         ] {
@@ -234,6 +150,9 @@ mod tests {
             (302, "", "responds with 302"),
             (200, "<html>", "responds with no access_token"),
             (200, "{}", "responds with no access_token"),
+            (200, r#"["opaque",60]"#, "responds with no access_token"),
+            (400, r#"["invalid_scope",""]"#, "responds with 400"),
+            (400, r#"{"error":"a\nb"}"#, "refuses the client (400, a b)"),
         ] {
             let why = fetch(status, body, "").1.err().unwrap();
             assert_eq!(why, expected);
