@@ -28,7 +28,7 @@ pub use values::{BankName, ModelName, NegativesFlag, ProtocolName, SightName, na
 /// Measure a model on an event file
 #[derive(Args, Clone, Debug)]
 pub struct EvalArgs {
-    /// Event file: CSV or CSV.gz with columns src, dst, ts and optionally label, type, f0, f1, …
+    /// Event file: CSV, CSV.gz, JSON lines or Parquet with columns src, dst, ts and optionally label, type, f0, f1, …
     #[arg(long, value_name = "FILE")]
     pub events: PathBuf,
     /// What to measure

@@ -19,7 +19,7 @@ use crate::ingest::produce::{
 /// What to push where.
 #[derive(Debug, Args)]
 pub(crate) struct IngestArgs {
-    /// Event file: CSV or CSV.gz with columns src, dst, ts
+    /// Event file: CSV, CSV.gz, JSON lines or Parquet with columns src, dst, ts
     #[arg(long, value_name = "FILE")]
     events: PathBuf,
     /// Where to push

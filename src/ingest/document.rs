@@ -1,5 +1,6 @@
 //! What a value or a key is read from: JSON text, a value in memory, or bytes of Avro with the schema that they were
-//! written by, which need no detour through text. Whoever reads one gives a seed of serde and does not care which it is.
+//! written by, which need no detour through text. Whoever reads one gives a seed of serde and does not care which it
+//! is.
 
 use std::borrow::Cow;
 

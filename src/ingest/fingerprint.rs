@@ -8,8 +8,8 @@
 //! below its number of lines: five lines by the first four.
 //!
 //! Two files of one name are taken for the same only if they agree in that many lines, and a file that was
-//! cut to fewer is another file. A file that does not begin with lines, but ends with what is in it, as Parquet does, is
-//! known by its length and its end; nobody adds to one.
+//! cut to fewer is another file. Parquet has no lines, and at its end stands what is in it: such a file is known by its
+//! length and its end, and nobody adds to one.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};

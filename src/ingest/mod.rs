@@ -3,8 +3,9 @@
 //! and kept as a dead letter before the batch that accounts for it is submitted.
 //!
 //! Reading order: `decode` (bytes to events), `document` and `registry` (what is written by the schemas of a registry),
-//! `mapping` (messages of other shapes), `body` (many of them), `admit` (the stream's rules), `dead_letter`, `handover`, then the
-//! sources `kafka`, `replay` (files, read by `rows`) and `push`; `produce` is the other side, a producer for files.
+//! `mapping` (messages of other shapes), `body` (many of them), `admit` (the stream's rules), `dead_letter`,
+//! `handover`, then the sources `kafka`, `replay` (files, read by `rows`) and `push`; `produce` is the other side, a
+//! producer for files.
 //! Knows the words of the stream and nothing of graphs, learning or what HTTP serves.
 
 pub mod admit;

@@ -63,7 +63,7 @@ enum Part {
 /// Arguments of every part.
 #[derive(Debug, Args)]
 pub struct Common {
-    /// Event file: CSV or CSV.gz with columns src, dst, ts
+    /// Event file: CSV, CSV.gz, JSON lines or Parquet with columns src, dst, ts
     #[arg(long, value_name = "FILE")]
     pub events: PathBuf,
     /// Number of runs; the median counts

@@ -42,7 +42,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// What to measure.
 #[derive(Debug, Args)]
 pub(super) struct ServeArgs {
-    /// Event file that is pushed over HTTP meanwhile: CSV or CSV.gz with columns src, dst, ts; the stream of `demo` if
+    /// Event file that is pushed over HTTP meanwhile, with columns src, dst, ts; the stream of `demo` if
     /// not given
     #[arg(long, value_name = "FILE")]
     events: Option<PathBuf>,

@@ -4,8 +4,9 @@
 use std::borrow::Cow;
 
 use super::extract::{Found, Seen, Walk};
+use super::message::Around;
 use super::reading::Reading;
-use super::{Around, Decoded, Deletes, Envelope, Field, Mapping};
+use super::{Decoded, Deletes, Envelope, Field, Mapping};
 use crate::event::{EdgeEvent, Event, EventTime, Incoming};
 use crate::ingest::admit::check_dimension;
 use crate::ingest::decode::{Decoder, edge_type, id, idempotency_hash, label};

@@ -39,6 +39,7 @@
 
 mod extract;
 mod judge;
+mod message;
 mod plan;
 mod propose;
 mod reader;
@@ -46,12 +47,12 @@ mod reading;
 mod source;
 mod time;
 
-use std::fmt;
-
 use serde::Deserialize;
 use thiserror::Error;
 
 use self::extract::{Found, Walk};
+use self::message::Around;
+pub use self::message::{Decoded, Message};
 use self::plan::Plan;
 pub use self::propose::propose;
 pub use self::reader::MessageReader;
@@ -61,7 +62,6 @@ pub use self::time::{TimeFormat, Unit};
 use super::decode::Decoder;
 use super::document::Document;
 use super::rejection::Rejection;
-use crate::event::Incoming;
 
 /// What a message is wrapped in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -123,61 +123,6 @@ pub struct MappingError {
     pub key: &'static str,
     /// What is wrong with its value, and what to write.
     pub detail: String,
-}
-
-/// A message as it came.
-#[derive(Clone, Copy)]
-pub struct Message<'a> {
-    /// The key, if the source has keys.
-    pub key: Option<&'a [u8]>,
-    /// The value.
-    pub value: &'a [u8],
-    /// Finds a header by its name.
-    pub header: &'a dyn Fn(&str) -> Option<&'a [u8]>,
-}
-
-impl<'a> Message<'a> {
-    /// A message that is nothing but its value.
-    #[must_use]
-    pub fn of_value(value: &'a [u8]) -> Self {
-        Self { key: None, value, header: &|_| None }
-    }
-}
-
-impl fmt::Debug for Message<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Message").field("key", &self.key).field("value", &self.value).finish_non_exhaustive()
-    }
-}
-
-/// What comes with a message's value.
-#[derive(Clone, Copy)]
-struct Around<'a> {
-    key: Option<&'a Document<'a>>,
-    header: &'a dyn Fn(&str) -> Option<&'a [u8]>,
-}
-
-/// What a message is.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Decoded {
-    /// One event.
-    One(Incoming),
-    /// Several events, in their order.
-    Many(Vec<Incoming>),
-    /// Nothing that is stored.
-    Ignored,
-}
-
-impl Decoded {
-    /// The events.
-    pub fn into_events(self) -> impl Iterator<Item = Incoming> {
-        let (one, many) = match self {
-            Self::One(incoming) => (Some(incoming), Vec::new()),
-            Self::Many(events) => (None, events),
-            Self::Ignored => (None, Vec::new()),
-        };
-        one.into_iter().chain(many)
-    }
 }
 
 /// A field of events.
@@ -329,7 +274,7 @@ impl Mapping {
         decoder: &Decoder,
     ) -> Result<Decoded, Rejection> {
         let found = Found::of_fields(self.plans.value.len(), fields);
-        judge::events(self, (&Around { key: None, header: &|_| None }, false), &found, decoder)
+        judge::events(self, (&Around::NOTHING, false), &found, decoder)
     }
 
     fn walk(&self, is_structured: bool) -> Walk<'_> {

@@ -3,7 +3,8 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use super::{Around, Decoded, Mapping, Message};
+use super::message::Around;
+use super::{Decoded, Mapping, Message};
 use crate::ingest::decode::{DecodeOptions, Decoder, Tombstones};
 use crate::ingest::document::Document;
 use crate::ingest::registry::{RegistryDown, Schemas, Wire, is_wrapped};
@@ -60,7 +61,7 @@ impl MessageReader {
     pub fn read_document(&self, document: &Document<'_>) -> Result<Decoded, Rejection> {
         match &self.mapping {
             None => self.decoder.document(document).map(Decoded::One),
-            Some(mapping) => mapping.read(document, &Around { key: None, header: &|_| None }, &self.decoder),
+            Some(mapping) => mapping.read(document, &Around::NOTHING, &self.decoder),
         }
     }
 

@@ -3,9 +3,10 @@
 use std::borrow::Cow;
 
 use super::extract::{Found, Seen};
+use super::message::Around;
 use super::plan::Plan;
 use super::source::{Piece, Source};
-use super::{Around, Field, Mapping};
+use super::{Field, Mapping};
 use crate::ingest::decode::Decoder;
 use crate::ingest::rejection::{Reason, Rejection};
 use crate::ingest::wire::Scalar;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::*;
-use crate::event::{EdgeEvent, Event, EventTime};
+use crate::event::{EdgeEvent, Event, EventTime, Incoming};
 use crate::ingest::decode::{DecodeOptions, hash_idempotency_key};
 use crate::ingest::registry::{AvroSchema, Known, Registry, Wire};
 use crate::ingest::rejection::Reason;

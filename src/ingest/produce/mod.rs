@@ -1,9 +1,9 @@
 //! The other side of the sources: pushes a file as a producer would, to a Kafka topic or to a daemon's HTTP interface.
 //! Rows become JSON events as `decode` reads them (`event`). To Kafka an idempotent producer is used; over HTTP every
 //! event has an idempotency key, so that a body that is sent again after a lost response is applied once, also by
-//! another run. The key is the row's own, or holds the file's name, how it begins ([`Fingerprint`]), the row's number and
-//! a hash of the row, so that another file of the same name is not taken for a repetition. Either may be run again from
-//! a row.
+//! another run. The key is the row's own, or holds the file's name, how it begins ([`Fingerprint`]), the row's number
+//! and a hash of the row, so that another file of the same name is not taken for a repetition. Either may be run again
+//! from a row.
 //!
 //! `feed` sends rows that have changed to a topic, `anomalies` how unusual events were, each by an `outlet`; `batch`
 //! delivers messages until all are acknowledged.

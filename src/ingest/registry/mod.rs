@@ -1,6 +1,6 @@
 //! Messages in the wire format of a schema registry: a byte 0, the id of a schema in four bytes, most significant
-//! first, and what was written by that schema. They become documents, as plain JSON is one, so mappings and their pointers
-//! are the same for all: what Avro wrote is read where it stands, and Protobuf by its own JSON text.
+//! first, and what was written by that schema. They become documents, as plain JSON is one, so mappings and their
+//! pointers are the same for all: what Avro wrote is read where it stands, and Protobuf by its own JSON text.
 //!
 //! A schema is fetched once (`client`) and kept by its id, which never means another one. Each message names the schema
 //! that it was written with, so a topic whose schema evolves is read on. A registry that does not respond is no fault

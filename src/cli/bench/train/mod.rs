@@ -43,7 +43,7 @@ use crate::train::{
 /// What to train.
 #[derive(Debug, Args)]
 pub(super) struct TrainArgs {
-    /// Event file: CSV or CSV.gz with columns src, dst, ts
+    /// Event file: CSV, CSV.gz, JSON lines or Parquet with columns src, dst, ts
     #[arg(long, value_name = "FILE")]
     events: PathBuf,
     /// What to train: any but the baselines

@@ -10,10 +10,10 @@
 //! | date, time, timestamp | the integer that it is |
 //! | a float that is not finite | the text `NaN`, `Infinity` or `-Infinity` |
 //!
-//! The bytes come from outside, and so does the schema. The depth of a value and the number of values in it are bounded,
-//! so neither lengths that are claimed nor types that take no bytes cost more than that. It is our own reader because of
-//! these bounds: that of `apache-avro` follows a value as deep as it goes, on the stack. `schema` has the types, `value`
-//! what stands in the bytes.
+//! The bytes come from outside, and so does the schema. The depth of a value and the number of values in it are
+//! bounded, so neither lengths that are claimed nor types that take no bytes cost more than that. It is our own reader
+//! because of these bounds: that of `apache-avro` follows a value as deep as it goes, on the stack. `schema` has the
+//! types, `value` what stands in the bytes.
 
 mod schema;
 mod value;
