@@ -203,7 +203,7 @@ impl ChangeFeed {
     /// # Errors
     /// As [`next_rows`](Self::next_rows).
     pub fn rows_of(&self, nodes: Vec<NodeId>) -> Result<ChangedRows, QueryError> {
-        let moment = super::Moment { rows: None, ..self.engine.moment(None)? };
+        let moment = self.engine.moment(None)?.without_rows();
         let states = &self.engine.states;
         let known = nodes.iter().filter(|&&node| states.has(node));
         let keys: Vec<NodeKey> = known.filter_map(|&node| self.engine.stores.keys.key(node)).collect();
@@ -217,7 +217,7 @@ impl ChangeFeed {
             NodeEmbedding::Unknown | NodeEmbedding::NotFinite => None,
         };
         let rows = keys.into_iter().zip(found).filter_map(row).collect();
-        let source = if moment.scores == Source::Model { Source::Model } else { Source::Candidate };
-        Ok(ChangedRows { nodes, rows, at: moment.at, source, freshness: moment.freshness })
+        let (at, source, freshness) = (moment.at, moment.embedded_by(), moment.freshness);
+        Ok(ChangedRows { nodes, rows, at, source, freshness })
     }
 }

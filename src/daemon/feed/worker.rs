@@ -16,14 +16,11 @@ use crate::catalog::{Catalog, FeedRow};
 use crate::event::{EdgeId, NodeId, NodeKey};
 use crate::ingest::produce::FeedTopic;
 use crate::log::{LogError, LogReaders};
-use crate::serving::{ChangeFeed, ChangedRows, QueryError};
+use crate::serving::{ChangeFeed, ChangedRows, QueryError, compute_alone, pause, pause_for_share};
 
 /// Pause after a delivery that failed, and the longest after several.
 const RETRY: Duration = Duration::from_millis(500);
 const RETRY_MAX: Duration = Duration::from_secs(15);
-
-/// A pause is taken in parts of this length, so that a stop and whoever watches the thread need not wait for its end.
-const PAUSE_PART: Duration = Duration::from_millis(100);
 
 /// How often the position is recorded, at most.
 const SAVE_EVERY: Duration = Duration::from_secs(5);
@@ -79,10 +76,7 @@ impl Worker {
     /// Delivers until `stop` is set. Calls `pulse` at every turn. Its thread computes alone, whatever pool of threads
     /// there is.
     pub(super) fn run(mut self, stop: &AtomicBool, pulse: impl Fn()) {
-        let alone = rayon::ThreadPoolBuilder::new().num_threads(1).use_current_thread().build();
-        if let Err(error) = &alone {
-            tracing::warn!(%error, "the change feed shares the threads of others");
-        }
+        let _alone = compute_alone("change feed");
         let proceed = || {
             pulse();
             !stop.load(Ordering::Acquire)
@@ -290,20 +284,12 @@ impl Limits {
     #[allow(clippy::cast_precision_loss)]
     fn pause(&self, computing: Duration, all: Duration, rows: usize) -> Duration {
         let delivering = all.saturating_sub(computing);
-        let for_share = computing.mul_f64(1.0 / self.cpu_share.clamp(0.01, 1.0) - 1.0);
+        let for_share = pause_for_share(computing, self.cpu_share);
         let for_rate = match self.rows_per_second {
             0 => Duration::ZERO,
             most => Duration::from_secs_f64(rows as f64 / most as f64).saturating_sub(all),
         };
         for_share.saturating_sub(delivering).max(for_rate)
-    }
-}
-
-fn pause(mut left: Duration, proceed: &impl Fn() -> bool) {
-    while !left.is_zero() && proceed() {
-        let part = left.min(PAUSE_PART);
-        std::thread::sleep(part);
-        left -= part;
     }
 }
 
