@@ -4,8 +4,8 @@
 //! is one row: the one of its turn, computed as a request for its embedding would be. A pass makes all nodes due, for a
 //! reader who begins or who wants the rows of one version of the weights; it goes on behind what has changed.
 //!
-//! A slice that was taken is owed until it was delivered: what could not be delivered is given
-//! back. Deleted nodes have no row any more. What is to become of them is the matter of whoever knows their names.
+//! A slice that was taken is owed until it was delivered: what could not be delivered is given back. Deleted nodes have
+//! no row any more. What is to become of them is the matter of whoever knows their names.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -1,10 +1,9 @@
 //! The change feed: a thread that delivers to a topic of Kafka what the learner has changed.
 //!
 //! At least once, and nothing is lost: how far it has delivered is in the catalog, as a log position, for one topic at
-//! one set of brokers in one format. A start makes the
-//! nodes due of what the log has from there to the checkpoint that the learner goes on from; what is behind that, the
-//! learner learns again, and its nodes are due by that. Where the log does not tell (it was cut, or nodes were deleted
-//! in that part of it, which changes others), all nodes are due.
+//! one set of brokers in one format. A start makes the nodes due of what the log has from there to the checkpoint that
+//! the learner goes on from; what is behind that, the learner learns again, and its nodes are due by that. Where the
+//! log does not tell (it was cut, or nodes were deleted in that part of it, which changes others), all nodes are due.
 //!
 //! A deleted node has no name any more when it is its turn. So names that the dictionary forgets go to the catalog
 //! first ([`Deletions`]) and leave it when the brokers have acknowledged the deletion. A snapshot is written only after
@@ -105,6 +104,7 @@ pub(super) fn start(
         saved_at: None,
         taken_at: Instant::now(),
         failing_since: None,
+        is_new_topic: false,
     };
     let (flag, pulse) = (stop.clone(), parts.health.heartbeat("feed", PULSE_LIMIT));
     let nice = u8::try_from(config.learner.nice / 2).unwrap_or_default();

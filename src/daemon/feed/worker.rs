@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use super::{Deletions, FeedStatus};
-use crate::catalog::{Catalog, FeedRow};
+use crate::catalog::{Catalog, CatalogError, FeedRow};
 use crate::event::{EdgeId, NodeId, NodeKey};
 use crate::ingest::produce::FeedTopic;
 use crate::log::{LogError, LogReaders};
@@ -70,6 +70,8 @@ pub(super) struct Worker {
     pub taken_at: Instant,
     /// Since when deliveries have failed.
     pub failing_since: Option<Instant>,
+    /// The topic was created, and the catalog may have a position from before.
+    pub is_new_topic: bool,
 }
 
 impl Worker {
@@ -199,23 +201,29 @@ impl Worker {
             return Ok(());
         }
         let delivered = self.topic.deliver_rows(rows);
-        self.notice_new_topic()?;
-        delivered?;
+        self.after(delivered)?;
         self.status.delivered(rows.rows.len(), 0);
         Ok(())
     }
 
-    /// Begins anew where the topic was created, since nothing is in it.
-    fn notice_new_topic(&mut self) -> Result<(), String> {
-        if !self.topic.take_created() {
+    /// After a delivery: begins anew where the topic was created for it, since nothing is in it.
+    fn after(&mut self, delivered: Result<(), String>) -> Result<(), String> {
+        let noticed = self.notice_new_topic().map_err(|error| error.to_string());
+        delivered.and(noticed)
+    }
+
+    fn notice_new_topic(&mut self) -> Result<(), CatalogError> {
+        self.is_new_topic |= self.topic.take_created();
+        if !self.is_new_topic {
             return Ok(());
         }
         self.feed.forget_passes();
-        if self.saved.take().is_some() {
+        if self.saved.is_some() {
             let topic = &self.topic_name;
             tracing::warn!(topic, "the topic of the change feed was gone; all rows are delivered again");
-            self.catalog.lock().forget_feeds_but(None).map_err(|error| error.to_string())?;
+            self.catalog.lock().forget_feeds_but(None)?;
         }
+        (self.saved, self.is_new_topic) = (None, false);
         Ok(())
     }
 
@@ -246,14 +254,15 @@ impl Worker {
                 .partition(|(_, node)| node.is_some_and(|node| self.feed.has_row(node)));
             let gone: Vec<&str> = gone.into_iter().map(|(node, _)| node.as_str()).collect();
             let again: Vec<NodeId> = again.into_iter().filter_map(|(_, node)| node).collect();
+            let rows = match (!again.is_empty()).then(|| self.feed.rows_of(again)).transpose() {
+                // There are no weights yet, and no rows.
+                Err(QueryError::NotReady) => return Ok(false),
+                rows => rows.map_err(|error| error.to_string())?,
+            };
             let deleted = gone.len();
             let delivered = self.topic.deliver_deletions(gone.into_iter());
-            self.notice_new_topic()?;
-            delivered?;
-            match self.feed.rows_of(again) {
-                Ok(rows) => self.deliver_rows(&rows)?,
-                Err(error) => return Err(error.to_string()),
-            }
+            self.after(delivered)?;
+            rows.iter().try_for_each(|rows| self.deliver_rows(rows))?;
             self.catalog.lock().settle_deletions(last).map_err(|error| error.to_string())?;
             self.status.delivered(0, deleted);
         }
@@ -262,7 +271,7 @@ impl Worker {
 
     /// Records how far it is, if all that was taken is delivered and the last record is older than `age`.
     fn save(&mut self, age: Duration) -> Result<(), String> {
-        let Some(position) = self.feed.delivered() else { return Ok(()) };
+        let Some(position) = self.feed.delivered().filter(|_| !self.is_new_topic) else { return Ok(()) };
         if self.saved.is_none() && self.feed.passed().is_none() {
             // Not all rows were delivered yet.
             return Ok(());
