@@ -33,7 +33,7 @@ mod touched;
 mod walks;
 
 pub use anomalies::{Anomalies, Anomaly, AnomalyOptions, Judged, percentile, surprise};
-pub use change_feed::{ChangeFeed, ChangedRow, ChangedRows};
+pub use change_feed::{ChangeFeed, ChangedRow, ChangedRows, FeedOptions};
 pub use engine::QueryEngine;
 pub use export::{EdgeExport, EdgeSlice, EmbeddingExport, EmbeddingSlice};
 pub use index::{

@@ -26,10 +26,13 @@ use self::worker::{Limits, Worker};
 use super::source_options::feed_options;
 use super::supervise::Supervisor;
 use super::{PULSE_LIMIT, Parts, Store};
-use crate::config::{Config, OnNewVersion};
+use crate::config::{self, Config, OnNewVersion};
 use crate::device::stand_back;
 use crate::ingest::produce::FeedTopic;
-use crate::serving::ChangeFeed;
+use crate::serving::{ChangeFeed, FeedOptions};
+
+/// Rows of a slice at most: brokers acknowledge each slice, and take fewer requests for the same rows where it is long.
+const SLICE_ROWS: usize = 2048;
 
 /// Follows what is deleted from now on, where the settings ask for a feed. To be called before the index is rebuilt.
 ///
@@ -72,6 +75,16 @@ pub fn resend(config: &Config) -> Result<bool> {
     Ok(store.checkpoints.catalog().lock().forget_feeds_but(None)?)
 }
 
+/// How rows are taken: of a slice that is delivered at a limited rate, in parts of a second.
+fn row_options(settings: &config::Feed) -> FeedOptions {
+    let a_quarter_second = usize::try_from(settings.rows_per_second_max / 4).unwrap_or(usize::MAX);
+    let is_limited = settings.rows_per_second_max > 0;
+    FeedOptions {
+        slice_rows: if is_limited { a_quarter_second.clamp(1, SLICE_ROWS) } else { SLICE_ROWS },
+        queue_bytes_max: settings.queue_bytes_max,
+    }
+}
+
 /// Starts the thread, once the learner has taken up its checkpoint and before it goes on.
 pub(super) fn start(
     config: &Config,
@@ -90,7 +103,7 @@ pub(super) fn start(
     };
     let (outlet, format) = feed_options(config);
     let worker = Worker {
-        feed: ChangeFeed::new(parts.engine.clone()),
+        feed: ChangeFeed::new(parts.engine.clone(), row_options(settings)),
         topic: FeedTopic::new(outlet, format),
         topic_name: settings.topic.clone(),
         target: target(config),

@@ -179,7 +179,7 @@ impl Worker {
                 Err(QueryError::NotReady) => return Ok(()),
                 Err(error) => return Err(error.to_string()),
             };
-            let (computing, count) = (begun.elapsed(), rows.rows.len());
+            let (computing, count) = (self.feed.computing(), rows.rows.len());
             let delivered = self.deliver_rows(&rows);
             if let Err(why) = delivered {
                 self.feed.give_back(rows);

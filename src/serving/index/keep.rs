@@ -15,8 +15,8 @@ use super::{Condition, LiveIndex, now};
 use crate::event::{EdgeId, NodeId};
 use crate::model::GatherError;
 
-/// Nodes that are embedded between two pauses: some milliseconds.
-const SLICE_NODES: usize = 256;
+/// Nodes that are embedded between two pauses: some milliseconds. The change feed delivers their rows together.
+const SLICE_NODES: usize = 512;
 
 /// How long the loop waits before it tries again what storage did not allow.
 const STORAGE_RETRY: Duration = Duration::from_secs(1);
