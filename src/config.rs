@@ -200,6 +200,7 @@ section!(/// `[feed]`
 Feed {
     topic: String, brokers: String, create_partitions: u64, format: FeedFormat, collection: String,
     on_new_version: OnNewVersion, coalesce_ms: u64, cpu_share: f64, rows_per_second_max: u64,
+    queue_bytes_max: usize,
 });
 
 section!(/// `[output]`

@@ -15,6 +15,7 @@ use tokio::sync::oneshot;
 use super::envelope::{Permit, within};
 use super::error::ApiError;
 use crate::device::stand_back;
+use crate::serving::compute_alone;
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -80,10 +81,7 @@ impl Bulk {
 /// What a job leaves to `rayon::spawn` would never run here.
 fn work(queue: &Receiver<Job>, nice: u8) {
     stand_back(nice, "learner.nice");
-    let alone = rayon::ThreadPoolBuilder::new().num_threads(1).use_current_thread().build();
-    if let Err(error) = &alone {
-        tracing::warn!(%error, "large requests share the threads of small ones");
-    }
+    let _alone = compute_alone("large requests");
     for job in queue {
         // The hook for panics has logged it.
         let _ = catch_unwind(AssertUnwindSafe(job));

@@ -4,25 +4,53 @@
 //! is one row: the one of its turn, computed as a request for its embedding would be. A pass makes all nodes due, for a
 //! reader who begins or who wants the rows of one version of the weights; it goes on behind what has changed.
 //!
-//! A slice that was taken is owed until it was delivered: what could not be delivered is given
-//! back. Deleted nodes have no row any more. What is to become of them is the matter of whoever knows their names.
+//! Where there is a live index with the rows of the weights that are served, it has to embed the same nodes. So changed
+//! nodes are left to it for a turn, in which it hands over what it computes; what it has not come to then is computed
+//! here. What it has handed over comes first, before what is computed later. A row of other weights than those that are
+//! served, or one that may be older than a row that was computed here, is not used: its node is due.
+//!
+//! A slice that was taken is owed until it was delivered: what could not be delivered is given back. Deleted nodes have
+//! no row any more. What is to become of them is the matter of whoever knows their names.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::engine::{CHUNK_ROWS, QueryEngine};
+use hashbrown::HashSet;
+
+use super::engine::QueryEngine;
+use super::index::{HandedRows, LiveIndex};
 use super::response::{NodeEmbedding, QueryError, Source, UnknownKeys};
 use crate::event::{EdgeId, EventTime, NodeId, NodeKey};
 use crate::serving::Freshness;
 
+/// How rows are taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FeedOptions {
+    /// Rows that are computed at a time, and then delivered.
+    pub slice_rows: usize,
+    /// Most bytes of rows of the live index that wait; 0: none of its rows are used.
+    pub queue_bytes_max: usize,
+}
+
 /// What is owed to the readers of a feed.
 pub struct ChangeFeed {
     engine: Arc<QueryEngine>,
+    options: FeedOptions,
     /// Taken from those that have changed, and not delivered.
     due: Vec<NodeId>,
-    /// Every event below was learned when they were taken; `None` before the first time.
+    /// Computed by the index, and not delivered.
+    handed: VecDeque<HandedRows>,
+    /// Nodes whose rows were computed here since rows were taken from the index, and those from the time before: the
+    /// index may have computed theirs before.
+    computed: [HashSet<NodeId>; 2],
+    /// How long it took to compute the last rows here.
+    computing: Duration,
+    /// What was learned when nodes were left to the index that are not delivered yet, and when that was.
+    left: Option<(EdgeId, Instant)>,
+    /// Every event below was learned when what was taken last had changed; `None` before the first time.
     learned: Option<EdgeId>,
-    /// When they were taken, if anything was due.
+    /// Since when they are due, if anything was due.
     since: Option<Instant>,
     pass: Option<Pass>,
     /// Version of the weights that the last whole pass began with.
@@ -66,9 +94,13 @@ pub struct ChangedRow {
 impl ChangeFeed {
     /// A feed that owes nothing yet, of nodes that change from now on.
     #[must_use]
-    pub fn new(engine: Arc<QueryEngine>) -> Self {
+    pub fn new(engine: Arc<QueryEngine>, options: FeedOptions) -> Self {
         engine.states.changed.follow();
-        Self { engine, due: Vec::new(), learned: None, since: None, pass: None, passed: None }
+        engine.index.iter().for_each(|index| index.handover.left.follow());
+        let (due, handed, computed) = (Vec::new(), VecDeque::new(), Default::default());
+        let (computing, left, learned, since) = (Duration::ZERO, None, None, None);
+        let (pass, passed) = (None, None);
+        Self { engine, options, due, handed, computed, computing, left, learned, since, pass, passed }
     }
 
     /// Whether `node` has a row.
@@ -117,17 +149,31 @@ impl ChangeFeed {
         self.engine.model().is_some_and(|weights| Some(weights.version) != self.passed)
     }
 
-    /// Takes the nodes that have changed, once those taken before are delivered.
+    /// Takes the nodes that have changed, and the rows that the index has computed, once those taken before are
+    /// delivered. Waits for a slice that the index computes.
     pub fn take(&mut self) {
-        if !self.due.is_empty() {
+        if !self.is_empty() {
             return;
         }
+        let now = Instant::now();
         // Before they are taken: what was learned then is among them.
-        self.learned = Some(self.engine.progress.learned());
-        self.engine.states.changed.take(&mut self.due);
+        let learned = self.engine.progress.learned();
+        let served = self.engine.model();
+        let has_rows = |index: &Arc<LiveIndex>| served.is_some_and(|weights| index.is_of(&weights));
+        if self.options.queue_bytes_max > 0 && self.engine.index.as_ref().is_some_and(has_rows) {
+            self.take_handed(self.options.queue_bytes_max);
+            self.leave();
+            if let Some((learned, since)) = self.left.replace((learned, now)) {
+                (self.learned, self.since) = (Some(learned), Some(since));
+            }
+        } else {
+            self.take_handed(0);
+            self.engine.states.changed.take(&mut self.due);
+            (self.learned, self.left) = (Some(learned), None);
+        }
         // Slices are cut off the end, so that ids come in order.
         self.due.reverse();
-        self.since = (!self.due.is_empty()).then(Instant::now);
+        self.since = if self.is_empty() { None } else { self.since.or(Some(now)) };
     }
 
     /// The next rows; `None` if no more are due.
@@ -135,6 +181,10 @@ impl ChangeFeed {
     /// # Errors
     /// No weights were published yet, or storage failed: what was to be taken is due as before.
     pub fn next_rows(&mut self) -> Result<Option<ChangedRows>, QueryError> {
+        self.computing = Duration::ZERO;
+        if let Some(handed) = self.handed.pop_front() {
+            return Ok(Some(self.rows_handed(handed)));
+        }
         let nodes = self.next_nodes();
         if nodes.is_empty() {
             return Ok(None);
@@ -146,17 +196,26 @@ impl ChangeFeed {
         rows.map(Some)
     }
 
-    /// Rows that could not be delivered are due again.
+    /// How long it took to compute the last rows; zero for those of the index.
+    #[must_use]
+    pub fn computing(&self) -> Duration {
+        self.computing
+    }
+
+    /// Rows that could not be delivered are due again. So are those of the index, which hands none over until the next
+    /// are taken.
     pub fn give_back(&mut self, rows: ChangedRows) {
         self.since.get_or_insert_with(Instant::now);
         self.due.extend(rows.nodes);
+        self.take_handed(0);
+        self.due.extend(self.handed.drain(..).flat_map(|rows| rows.nodes));
     }
 
     /// Once nothing is owed: every event below this position is in what was delivered. To be asked after what was taken
     /// last was delivered.
     #[must_use]
     pub fn delivered(&mut self) -> Option<EdgeId> {
-        if !self.due.is_empty() {
+        if !self.is_empty() {
             return None;
         }
         self.since = None;
@@ -168,7 +227,9 @@ impl ChangeFeed {
     pub fn pending(&self) -> usize {
         let ids = self.engine.stores.keys.len();
         let pass = self.pass.as_ref().map_or(0, |pass| ids.saturating_sub(pass.next.index()));
-        self.due.len() + self.engine.states.changed.count() + pass
+        let handed: usize = self.handed.iter().map(|rows| rows.nodes.len()).sum();
+        let index = self.engine.index.as_ref().map_or(0, |index| index.handover.count());
+        self.due.len() + handed + index + self.engine.states.changed.count() + pass
     }
 
     /// For how long the nodes that were taken last have been due; zero once they are delivered.
@@ -177,15 +238,65 @@ impl ChangeFeed {
         self.since.map_or(Duration::ZERO, |since| since.elapsed())
     }
 
+    /// Whether all that was taken is delivered.
+    fn is_empty(&self) -> bool {
+        self.due.is_empty() && self.handed.is_empty()
+    }
+
+    /// Leaves the nodes that have changed to the index.
+    fn leave(&self) {
+        let Some(index) = &self.engine.index else { return };
+        let mut changed = Vec::new();
+        self.engine.states.changed.take(&mut changed);
+        changed.into_iter().for_each(|node| index.handover.left.touch(node));
+    }
+
+    /// Takes the rows of the index, and makes due what was left to it and it has not come to. From now on so many bytes
+    /// of rows may wait.
+    fn take_handed(&mut self, bytes_max: usize) {
+        let Some(index) = &self.engine.index else { return };
+        self.handed.extend(index.handover.take(bytes_max, &mut self.due));
+        // Their rows are yet to be computed, with whatever has changed since.
+        self.due.iter().for_each(|&node| _ = self.engine.states.changed.take_one(node));
+        self.computed.swap(0, 1);
+        self.computed[0].clear();
+    }
+
+    /// The rows that the index has computed. What is not to be used of them is due.
+    fn rows_handed(&mut self, handed: HandedRows) -> ChangedRows {
+        let HandedRows { moment, nodes: handed, vectors, last_events } = handed;
+        let QueryEngine { stores, states, .. } = &*self.engine;
+        let is_served = self.engine.model().is_some_and(|weights| weights.is(&moment.weights));
+        let width = moment.weights.model().needs().embedding_dim.max(1);
+        let (mut nodes, mut rows) = (Vec::with_capacity(handed.len()), Vec::with_capacity(handed.len()));
+        for ((node, vector), last_event) in
+            handed.into_iter().zip(vectors.chunks_exact(width)).zip(last_events)
+        {
+            if !is_served || self.computed.iter().any(|nodes| nodes.contains(&node)) {
+                self.due.push(node);
+                continue;
+            }
+            nodes.push(node);
+            // Looked up now: one that was deleted meanwhile has no row.
+            let key = stores.keys.key(node).filter(|_| states.has(node));
+            let is_finite = vector.iter().all(|value| value.is_finite());
+            let row = |node| ChangedRow { node, vector: vector.to_vec(), last_event, cold: false };
+            rows.extend(key.filter(|_| is_finite).map(row));
+        }
+        let (at, source, freshness) = (moment.at, moment.embedded_by(), moment.freshness);
+        ChangedRows { nodes, rows, at, source, freshness }
+    }
+
     fn next_nodes(&mut self) -> Vec<NodeId> {
-        let mut nodes = self.due.split_off(self.due.len().saturating_sub(CHUNK_ROWS));
+        let slice_rows = self.options.slice_rows.max(1);
+        let mut nodes = self.due.split_off(self.due.len().saturating_sub(slice_rows));
         nodes.reverse();
         if nodes.is_empty() {
             // Those before were delivered.
             self.since = None;
         }
         let Some(pass) = self.pass.as_mut().filter(|_| nodes.is_empty()) else { return nodes };
-        while nodes.len() < CHUNK_ROWS
+        while nodes.len() < slice_rows
             && let Some(node) = self.engine.states.next_known(pass.next)
         {
             nodes.push(node);
@@ -202,8 +313,12 @@ impl ChangeFeed {
     ///
     /// # Errors
     /// As [`next_rows`](Self::next_rows).
-    pub fn rows_of(&self, nodes: Vec<NodeId>) -> Result<ChangedRows, QueryError> {
-        let moment = super::Moment { rows: None, ..self.engine.moment(None)? };
+    pub fn rows_of(&mut self, nodes: Vec<NodeId>) -> Result<ChangedRows, QueryError> {
+        let begun = Instant::now();
+        if self.engine.index.is_some() {
+            self.computed[0].extend(&nodes);
+        }
+        let moment = self.engine.moment(None)?.without_rows();
         let states = &self.engine.states;
         let known = nodes.iter().filter(|&&node| states.has(node));
         let keys: Vec<NodeKey> = known.filter_map(|&node| self.engine.stores.keys.key(node)).collect();
@@ -217,7 +332,13 @@ impl ChangeFeed {
             NodeEmbedding::Unknown | NodeEmbedding::NotFinite => None,
         };
         let rows = keys.into_iter().zip(found).filter_map(row).collect();
-        let source = if moment.scores == Source::Model { Source::Model } else { Source::Candidate };
-        Ok(ChangedRows { nodes, rows, at: moment.at, source, freshness: moment.freshness })
+        self.computing = begun.elapsed();
+        Ok(ChangedRows {
+            nodes,
+            rows,
+            at: moment.at,
+            source: moment.embedded_by(),
+            freshness: moment.freshness,
+        })
     }
 }

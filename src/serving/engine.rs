@@ -14,9 +14,8 @@ use std::sync::Arc;
 use arc_swap::ArcSwapOption;
 use parking_lot::Mutex;
 
-use super::index::Generation;
 use super::{
-    Anomalies, EmbeddingResponse, Freshness, IndexOptions, LiveIndex, NodeEmbedding, NodeNeighbor,
+    Anomalies, EmbeddingResponse, Freshness, IndexOptions, LiveIndex, Moment, NodeEmbedding, NodeNeighbor,
     NodeResponse, NodeStates, PairScore, Progress, QueryError, ScoreResponse, Source, Stores, UnknownKeys,
     percentile, surprise,
 };
@@ -55,17 +54,6 @@ pub struct QueryEngine {
 struct Published {
     weights: Arc<Weights>,
     scores: Source,
-}
-
-/// What a query sees from its begin to its end, however many passes it takes: one version of the weights, one time.
-#[derive(Clone)]
-pub struct Moment {
-    pub(super) weights: Arc<Weights>,
-    pub(super) scores: Source,
-    pub(super) freshness: Freshness,
-    pub(super) at: EventTime,
-    /// The rows of the index, of one version of the weights, too.
-    pub(super) rows: Option<Arc<Generation>>,
 }
 
 /// Buffers of one query.
@@ -181,9 +169,8 @@ impl QueryEngine {
         queries: &[(&[NodeKey], UnknownKeys)],
         moment: &Moment,
     ) -> Result<Vec<EmbeddingResponse>, QueryError> {
-        let Moment { weights, scores, freshness, at, .. } = moment;
-        let (freshness, at) = (*freshness, *at);
-        let source = if *scores == Source::Model { Source::Model } else { Source::Candidate };
+        let Moment { weights, freshness, at, .. } = moment;
+        let (freshness, at, source) = (*freshness, *at, moment.embedded_by());
         let ids = |&(keys, unknown): &(&[NodeKey], UnknownKeys)| -> Vec<Option<NodeId>> {
             keys.iter().map(|key| self.lookup(key, unknown)).collect()
         };

@@ -8,9 +8,9 @@
 
 use std::sync::Arc;
 
-use super::engine::{CHUNK_ROWS, Moment, QueryEngine};
+use super::engine::{CHUNK_ROWS, QueryEngine};
 use super::response::{NodeEmbedding, QueryError, Source, UnknownKeys};
-use super::{Freshness, Stores};
+use super::{Freshness, Moment, Stores};
 use crate::event::{EdgeId, EventTime, NodeId, NodeKey};
 use crate::graph::{Direction, EdgeListing, EdgePlace, ListedEdge};
 use crate::model::GatherError;
@@ -72,7 +72,7 @@ impl QueryEngine {
     pub fn export_embeddings(&self) -> Result<EmbeddingExport, QueryError> {
         // Between two batches the rows are those of a position.
         let publication = self.states.publication();
-        let moment = Moment { rows: None, ..self.moment(None)? };
+        let moment = self.moment(None)?.without_rows();
         let states = Arc::new(self.states.frozen());
         let node_features = self.stores.node_features.copy().map(Arc::new);
         drop(publication);
@@ -109,7 +109,7 @@ impl EmbeddingExport {
     /// Whose they are.
     #[must_use]
     pub fn source(&self) -> Source {
-        if self.moment.scores == Source::Model { Source::Model } else { Source::Candidate }
+        self.moment.embedded_by()
     }
 
     /// Values of an embedding.

@@ -18,7 +18,9 @@ mod change_feed;
 mod engine;
 mod export;
 mod index;
+mod moment;
 mod neighbors;
+mod pace;
 mod pairs;
 mod principal;
 mod progress;
@@ -31,15 +33,17 @@ mod touched;
 mod walks;
 
 pub use anomalies::{Anomalies, Anomaly, AnomalyOptions, Judged, percentile, surprise};
-pub use change_feed::{ChangeFeed, ChangedRow, ChangedRows};
-pub use engine::{Moment, QueryEngine};
+pub use change_feed::{ChangeFeed, ChangedRow, ChangedRows, FeedOptions};
+pub use engine::QueryEngine;
 pub use export::{EdgeExport, EdgeSlice, EmbeddingExport, EmbeddingSlice};
 pub use index::{
     Candidates, Condition, Coverage, FoundNode, IndexLoop, IndexOptions, IndexReport, IndexState, LiveIndex,
     Metric, Order, SimilarItem, SimilarRequest, SimilarResponse, SimilarResult, SimilarTo, TopRequest,
     TopResponse, TopResult, TopSource,
 };
+pub use moment::Moment;
 pub use neighbors::{NeighborsRequest, NeighborsResponse};
+pub use pace::{compute_alone, pause, pause_for_share};
 pub use pairs::PairStates;
 pub use principal::{Plane, plane};
 pub use progress::{Freshness, Progress};

@@ -1,8 +1,8 @@
 //! Scores of pairs, for every route that returns some: by the baseline, or by the model, which reads the embeddings of
 //! both ends, their walks, or both.
 
-use super::engine::{CHUNK_ROWS, Moment, distinct, embedding_of};
-use super::{QueryEngine, Source};
+use super::engine::{CHUNK_ROWS, distinct, embedding_of};
+use super::{Moment, QueryEngine, Source};
 use crate::device::Device;
 use crate::event::{EventTime, NodeId};
 use crate::model::{DistinctNodes, GatherError, Model, Weights, probability};

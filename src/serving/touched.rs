@@ -102,6 +102,17 @@ impl TouchedNodes {
         self.count.fetch_sub((out.len() - before).cast_signed(), Ordering::AcqRel);
     }
 
+    /// Takes one node; whether it was touched.
+    pub fn take_one(&self, node: NodeId) -> bool {
+        let (page, word, bit) = place(node);
+        let pages = self.pages.read();
+        let Some(bits) = pages.get(page).map(|page| &page.touched[word]) else { return false };
+        let was =
+            bits.load(Ordering::Acquire) & bit != 0 && bits.fetch_and(!bit, Ordering::AcqRel) & bit != 0;
+        self.count.fetch_sub(isize::from(was), Ordering::AcqRel);
+        was
+    }
+
     /// Bytes held.
     #[must_use]
     pub fn bytes(&self) -> usize {
@@ -157,5 +168,11 @@ mod tests {
         taken.clear();
         nodes.take(&mut taken);
         assert_eq!((taken, nodes.count()), (vec![NodeId(64)], 0));
+        nodes.touch(NodeId(63));
+        assert_eq!(
+            [63, 63, 64, 1 << 20].map(|node| nodes.take_one(NodeId(node))),
+            [true, false, false, false]
+        );
+        assert_eq!(nodes.count(), 0);
     }
 }

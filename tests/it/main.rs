@@ -29,6 +29,7 @@ mod export;
 mod faults;
 mod faulty_log;
 mod faulty_pages;
+mod feed_handover;
 mod forget;
 mod gate;
 mod golden_models;

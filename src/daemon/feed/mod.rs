@@ -1,10 +1,9 @@
 //! The change feed: a thread that delivers to a topic of Kafka what the learner has changed.
 //!
 //! At least once, and nothing is lost: how far it has delivered is in the catalog, as a log position, for one topic at
-//! one set of brokers in one format. A start makes the
-//! nodes due of what the log has from there to the checkpoint that the learner goes on from; what is behind that, the
-//! learner learns again, and its nodes are due by that. Where the log does not tell (it was cut, or nodes were deleted
-//! in that part of it, which changes others), all nodes are due.
+//! one set of brokers in one format. A start makes the nodes due of what the log has from there to the checkpoint that
+//! the learner goes on from; what is behind that, the learner learns again, and its nodes are due by that. Where the
+//! log does not tell (it was cut, or nodes were deleted in that part of it, which changes others), all nodes are due.
 //!
 //! A deleted node has no name any more when it is its turn. So names that the dictionary forgets go to the catalog
 //! first ([`Deletions`]) and leave it when the brokers have acknowledged the deletion. A snapshot is written only after
@@ -27,10 +26,13 @@ use self::worker::{Limits, Worker};
 use super::source_options::feed_options;
 use super::supervise::Supervisor;
 use super::{PULSE_LIMIT, Parts, Store};
-use crate::config::{Config, OnNewVersion};
+use crate::config::{self, Config, OnNewVersion};
 use crate::device::stand_back;
 use crate::ingest::produce::FeedTopic;
-use crate::serving::ChangeFeed;
+use crate::serving::{ChangeFeed, FeedOptions};
+
+/// Rows of a slice at most: brokers acknowledge each slice, and take fewer requests for the same rows where it is long.
+const SLICE_ROWS: usize = 2048;
 
 /// Follows what is deleted from now on, where the settings ask for a feed. To be called before the index is rebuilt.
 ///
@@ -73,6 +75,16 @@ pub fn resend(config: &Config) -> Result<bool> {
     Ok(store.checkpoints.catalog().lock().forget_feeds_but(None)?)
 }
 
+/// How rows are taken: of a slice that is delivered at a limited rate, in parts of a second.
+fn row_options(settings: &config::Feed) -> FeedOptions {
+    let a_quarter_second = usize::try_from(settings.rows_per_second_max / 4).unwrap_or(usize::MAX);
+    let is_limited = settings.rows_per_second_max > 0;
+    FeedOptions {
+        slice_rows: if is_limited { a_quarter_second.clamp(1, SLICE_ROWS) } else { SLICE_ROWS },
+        queue_bytes_max: settings.queue_bytes_max,
+    }
+}
+
 /// Starts the thread, once the learner has taken up its checkpoint and before it goes on.
 pub(super) fn start(
     config: &Config,
@@ -91,7 +103,7 @@ pub(super) fn start(
     };
     let (outlet, format) = feed_options(config);
     let worker = Worker {
-        feed: ChangeFeed::new(parts.engine.clone()),
+        feed: ChangeFeed::new(parts.engine.clone(), row_options(settings)),
         topic: FeedTopic::new(outlet, format),
         topic_name: settings.topic.clone(),
         target: target(config),
@@ -105,6 +117,7 @@ pub(super) fn start(
         saved_at: None,
         taken_at: Instant::now(),
         failing_since: None,
+        is_new_topic: false,
     };
     let (flag, pulse) = (stop.clone(), parts.health.heartbeat("feed", PULSE_LIMIT));
     let nice = u8::try_from(config.learner.nice / 2).unwrap_or_default();

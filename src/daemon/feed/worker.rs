@@ -12,18 +12,15 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use super::{Deletions, FeedStatus};
-use crate::catalog::{Catalog, FeedRow};
+use crate::catalog::{Catalog, CatalogError, FeedRow};
 use crate::event::{EdgeId, NodeId, NodeKey};
 use crate::ingest::produce::FeedTopic;
 use crate::log::{LogError, LogReaders};
-use crate::serving::{ChangeFeed, ChangedRows, QueryError};
+use crate::serving::{ChangeFeed, ChangedRows, QueryError, compute_alone, pause, pause_for_share};
 
 /// Pause after a delivery that failed, and the longest after several.
 const RETRY: Duration = Duration::from_millis(500);
 const RETRY_MAX: Duration = Duration::from_secs(15);
-
-/// A pause is taken in parts of this length, so that a stop and whoever watches the thread need not wait for its end.
-const PAUSE_PART: Duration = Duration::from_millis(100);
 
 /// How often the position is recorded, at most.
 const SAVE_EVERY: Duration = Duration::from_secs(5);
@@ -73,16 +70,15 @@ pub(super) struct Worker {
     pub taken_at: Instant,
     /// Since when deliveries have failed.
     pub failing_since: Option<Instant>,
+    /// The topic was created, and the catalog may have a position from before.
+    pub is_new_topic: bool,
 }
 
 impl Worker {
     /// Delivers until `stop` is set. Calls `pulse` at every turn. Its thread computes alone, whatever pool of threads
     /// there is.
     pub(super) fn run(mut self, stop: &AtomicBool, pulse: impl Fn()) {
-        let alone = rayon::ThreadPoolBuilder::new().num_threads(1).use_current_thread().build();
-        if let Err(error) = &alone {
-            tracing::warn!(%error, "the change feed shares the threads of others");
-        }
+        let _alone = compute_alone("change feed");
         let proceed = || {
             pulse();
             !stop.load(Ordering::Acquire)
@@ -183,7 +179,7 @@ impl Worker {
                 Err(QueryError::NotReady) => return Ok(()),
                 Err(error) => return Err(error.to_string()),
             };
-            let (computing, count) = (begun.elapsed(), rows.rows.len());
+            let (computing, count) = (self.feed.computing(), rows.rows.len());
             let delivered = self.deliver_rows(&rows);
             if let Err(why) = delivered {
                 self.feed.give_back(rows);
@@ -205,23 +201,29 @@ impl Worker {
             return Ok(());
         }
         let delivered = self.topic.deliver_rows(rows);
-        self.notice_new_topic()?;
-        delivered?;
+        self.after(delivered)?;
         self.status.delivered(rows.rows.len(), 0);
         Ok(())
     }
 
-    /// Begins anew where the topic was created, since nothing is in it.
-    fn notice_new_topic(&mut self) -> Result<(), String> {
-        if !self.topic.take_created() {
+    /// After a delivery: begins anew where the topic was created for it, since nothing is in it.
+    fn after(&mut self, delivered: Result<(), String>) -> Result<(), String> {
+        let noticed = self.notice_new_topic().map_err(|error| error.to_string());
+        delivered.and(noticed)
+    }
+
+    fn notice_new_topic(&mut self) -> Result<(), CatalogError> {
+        self.is_new_topic |= self.topic.take_created();
+        if !self.is_new_topic {
             return Ok(());
         }
         self.feed.forget_passes();
-        if self.saved.take().is_some() {
+        if self.saved.is_some() {
             let topic = &self.topic_name;
             tracing::warn!(topic, "the topic of the change feed was gone; all rows are delivered again");
-            self.catalog.lock().forget_feeds_but(None).map_err(|error| error.to_string())?;
+            self.catalog.lock().forget_feeds_but(None)?;
         }
+        (self.saved, self.is_new_topic) = (None, false);
         Ok(())
     }
 
@@ -252,14 +254,15 @@ impl Worker {
                 .partition(|(_, node)| node.is_some_and(|node| self.feed.has_row(node)));
             let gone: Vec<&str> = gone.into_iter().map(|(node, _)| node.as_str()).collect();
             let again: Vec<NodeId> = again.into_iter().filter_map(|(_, node)| node).collect();
+            let rows = match (!again.is_empty()).then(|| self.feed.rows_of(again)).transpose() {
+                // There are no weights yet, and no rows.
+                Err(QueryError::NotReady) => return Ok(false),
+                rows => rows.map_err(|error| error.to_string())?,
+            };
             let deleted = gone.len();
             let delivered = self.topic.deliver_deletions(gone.into_iter());
-            self.notice_new_topic()?;
-            delivered?;
-            match self.feed.rows_of(again) {
-                Ok(rows) => self.deliver_rows(&rows)?,
-                Err(error) => return Err(error.to_string()),
-            }
+            self.after(delivered)?;
+            rows.iter().try_for_each(|rows| self.deliver_rows(rows))?;
             self.catalog.lock().settle_deletions(last).map_err(|error| error.to_string())?;
             self.status.delivered(0, deleted);
         }
@@ -268,7 +271,7 @@ impl Worker {
 
     /// Records how far it is, if all that was taken is delivered and the last record is older than `age`.
     fn save(&mut self, age: Duration) -> Result<(), String> {
-        let Some(position) = self.feed.delivered() else { return Ok(()) };
+        let Some(position) = self.feed.delivered().filter(|_| !self.is_new_topic) else { return Ok(()) };
         if self.saved.is_none() && self.feed.passed().is_none() {
             // Not all rows were delivered yet.
             return Ok(());
@@ -290,20 +293,12 @@ impl Limits {
     #[allow(clippy::cast_precision_loss)]
     fn pause(&self, computing: Duration, all: Duration, rows: usize) -> Duration {
         let delivering = all.saturating_sub(computing);
-        let for_share = computing.mul_f64(1.0 / self.cpu_share.clamp(0.01, 1.0) - 1.0);
+        let for_share = pause_for_share(computing, self.cpu_share);
         let for_rate = match self.rows_per_second {
             0 => Duration::ZERO,
             most => Duration::from_secs_f64(rows as f64 / most as f64).saturating_sub(all),
         };
         for_share.saturating_sub(delivering).max(for_rate)
-    }
-}
-
-fn pause(mut left: Duration, proceed: &impl Fn() -> bool) {
-    while !left.is_zero() && proceed() {
-        let part = left.min(PAUSE_PART);
-        std::thread::sleep(part);
-        left -= part;
     }
 }
 

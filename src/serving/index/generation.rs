@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::super::QueryEngine;
+use super::handover::Claim;
 use super::table::{Row, Table};
 use crate::event::NodeId;
 use crate::model::{GatherError, SplitLink, Weights};
@@ -24,13 +25,17 @@ impl Generation {
         Self { weights, link, table }
     }
 
-    /// Computes the rows of `nodes` as of now. A node that was deleted has none.
+    /// Computes the rows of `nodes` as of now, for the change feed, too. A node that was deleted has none.
     pub(super) fn embed(&self, engine: &QueryEngine, nodes: &[NodeId]) -> Result<(), GatherError> {
         let (named, gone): (Vec<_>, Vec<_>) =
             nodes.iter().copied().partition(|&node| engine.stores.keys.is_named(node));
         gone.into_iter().for_each(|node| self.table.remove(node));
         let width = self.weights.model().needs().embedding_dim;
-        let vectors = engine.embed(&self.weights, &named, engine.time_or_now(None))?;
+        let handover = engine.index.as_ref().map(|index| &index.handover);
+        let claim = handover.and_then(|handover| handover.claim(engine, &self.weights, &named));
+        let at = claim.as_ref().map(Claim::at);
+        let vectors = engine.embed(&self.weights, &named, engine.time_or_now(at))?;
+        claim.map_or(Ok(()), |claim| claim.fulfill(engine, &vectors))?;
         let heads = self.link.as_ref().map(|link| (link.hidden(), link.destinations(&vectors)));
         for (i, node) in named.into_iter().enumerate() {
             let head = heads.as_ref().map_or(&[][..], |(hidden, rows)| &rows[i * hidden..][..*hidden]);

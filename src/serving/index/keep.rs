@@ -8,18 +8,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::super::QueryEngine;
+use super::super::{QueryEngine, compute_alone, pause, pause_for_share};
 use super::generation::Generation;
 use super::table::{CHUNK_ROWS, Stamp};
-use super::{Condition, IndexOptions, LiveIndex, now};
+use super::{Condition, LiveIndex, now};
 use crate::event::{EdgeId, NodeId};
 use crate::model::GatherError;
 
-/// Nodes that are embedded between two pauses: some milliseconds.
-const SLICE_NODES: usize = 256;
-
-/// A pause is taken in parts of this length, so that a stop and whoever watches the thread need not wait for its end.
-const PAUSE_PART: Duration = Duration::from_millis(100);
+/// Nodes that are embedded between two pauses: some milliseconds. The change feed delivers their rows together.
+const SLICE_NODES: usize = 512;
 
 /// How long the loop waits before it tries again what storage did not allow.
 const STORAGE_RETRY: Duration = Duration::from_secs(1);
@@ -55,10 +52,7 @@ impl IndexLoop {
     /// Keeps the index until `stop` is set. Calls `pulse` at every turn. Its thread computes alone, whatever pool of
     /// threads there is.
     pub fn run(mut self, stop: &AtomicBool, pulse: impl Fn()) {
-        let alone = rayon::ThreadPoolBuilder::new().num_threads(1).use_current_thread().build();
-        if let Err(error) = &alone {
-            tracing::warn!(%error, "the index shares the threads of others");
-        }
+        let _alone = compute_alone("live index");
         let proceed = || {
             pulse();
             !stop.load(Ordering::Acquire)
@@ -196,13 +190,7 @@ impl IndexLoop {
         }
         let begun = Instant::now();
         generation.embed(&self.engine, nodes)?;
-        let IndexOptions { cpu_share, .. } = self.index.options;
-        let mut pause = begun.elapsed().mul_f64(1.0 / cpu_share.clamp(0.01, 1.0) - 1.0);
-        while !pause.is_zero() && proceed() {
-            let part = pause.min(PAUSE_PART);
-            std::thread::sleep(part);
-            pause -= part;
-        }
+        pause(pause_for_share(begun.elapsed(), self.index.options.cpu_share), proceed);
         Ok(())
     }
 }

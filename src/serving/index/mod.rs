@@ -15,7 +15,8 @@
 //! keeps them: it embeds the nodes that the learner [touched](super::TouchedNodes) some tenths of a second ago at the
 //! latest, then the others, over and over, while anything happens, because embeddings depend on time and on neighbors
 //! too; and once other weights are served, it fills a second generation and swaps the two. How old rows are is part of
-//! every response, as [`IndexState`].
+//! every response, as [`IndexState`]. What it computes of nodes that the change feed owes goes to that, too
+//! ([`handover`]).
 //!
 //! What is exact, when all rows are as of now: models whose head splits (TGN, TGAT, GraphMixer). The others are found
 //! in two stages, and exactly up to [`top::WIDE_ROWS`] candidates: first the largest inner products of embeddings, then
@@ -24,6 +25,7 @@
 mod best;
 mod candidates;
 mod generation;
+mod handover;
 mod keep;
 mod scan;
 mod similar;
@@ -39,9 +41,12 @@ use arc_swap::ArcSwapOption;
 use parking_lot::Mutex;
 
 pub(super) use self::generation::Generation;
+pub(super) use self::handover::HandedRows;
+use self::handover::Handover;
 use self::table::Stamp;
 use super::{Progress, TouchedNodes};
 use crate::event::EdgeId;
+use crate::model::Weights;
 
 pub use candidates::Candidates;
 pub use keep::IndexLoop;
@@ -66,6 +71,8 @@ pub struct LiveIndex {
     condition: Mutex<Condition>,
     /// Touched nodes that the thread has taken and not embedded yet.
     in_hand: AtomicUsize,
+    /// Rows for the change feed.
+    pub(super) handover: Handover,
 }
 
 /// What the thread is about.
@@ -149,8 +156,8 @@ impl LiveIndex {
     /// No rows yet.
     #[must_use]
     pub fn new(options: IndexOptions) -> Self {
-        let (current, condition) = (ArcSwapOption::empty(), Mutex::default());
-        Self { options, current, condition, in_hand: AtomicUsize::new(0) }
+        let (current, condition, handover) = (ArcSwapOption::empty(), Mutex::default(), Handover::default());
+        Self { options, current, condition, in_hand: AtomicUsize::new(0), handover }
     }
 
     /// How it is kept.
@@ -167,6 +174,11 @@ impl LiveIndex {
 
     pub(super) fn generation(&self) -> Option<Arc<Generation>> {
         self.current.load_full()
+    }
+
+    /// Whether its rows are those of `weights`: then nodes that are touched get a row of theirs soon.
+    pub(super) fn is_of(&self, weights: &Weights) -> bool {
+        self.generation().is_some_and(|generation| generation.weights.is(weights))
     }
 
     fn set_condition(&self, condition: Condition) {

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::super::engine::{Moment, distinct, embedding_of};
-use super::super::{QueryEngine, QueryError, Source};
+use super::super::engine::{distinct, embedding_of};
+use super::super::{Moment, QueryEngine, QueryError, Source};
 use super::best::{Allowed, Best, better_first};
 use super::candidates::AllowedBy;
 use super::generation::Generation;
