@@ -33,13 +33,13 @@ MODELS = {
     "tgn": (["--model", "tgn"], 3),
     "tgn --walks": (["--model", "tgn", "--walks"], 3),
     "walk": (["--model", "walk"], 5),
-    "walk, met": (["--model", "walk", "--met-negatives", "0.1"], 5),
+    "walk, random": (["--model", "walk", "--met-negatives", "0"], 5),
     "graphmixer": (["--model", "graphmixer"], 1),
     "jodie": (["--model", "jodie"], 3),
     "edgebank": (["--model", "edgebank"], 0),
 }
 # Costs as another does, of which it is a variant.
-COSTS_AS = {"walk, met": "walk"}
+COSTS_AS = {"walk, random": "walk"}
 # Its 100 candidates an event would each take the time of a training event.
 NO_RANKS = {"graphmixer"}
 SEEDS = [0, 1, 2]

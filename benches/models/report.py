@@ -19,8 +19,9 @@ Every model on the streams that have published negatives, edges without features
 behind ±, the standard deviation. *AP random* and *AP historical* are average precision of the test part under the
 `dyglib` protocol with the published negatives and masked nodes; *MRR* is `--protocol mrr --negatives historical`, 100
 candidates of which half are destinations that the source met before. Each model trains for the epochs of its row, and
-counts with the epoch that validates best. *walk, met* is `walk` with a tenth of the negatives of training among the
-destinations that the source met (`--met-negatives 0.1`): without any, nothing teaches it when a pair meets again.
+counts with the epoch that validates best. Of *tgn --walks* a quarter and of *walk* a tenth of the
+negatives of training are destinations that the source met; *walk, random* is `walk` without any (`--met-negatives 0`), so
+that nothing teaches it when a pair meets again.
 EdgeBank draws nothing but the candidates of MRR.
 
 Throughput and CPU time are of an epoch of `evergraph bench train --alone --row-dimension 0` on two threads, the best

@@ -20,7 +20,7 @@ use crate::config::AggregatorKind;
 use crate::device::DeviceSpec;
 use crate::model::walk::{Decay, WalkOptions};
 use crate::model::{EdgeTypes, ModelOptions};
-use crate::train::{GRADIENT_DELAY_BATCHES, MET_SHARE_OF_WALKS};
+use crate::train::{GRADIENT_DELAY_BATCHES, met_share};
 use progress::ProgressBars;
 use report::Report;
 pub use values::{BankName, ModelName, NegativesFlag, ProtocolName, SightName, name_of};
@@ -107,7 +107,7 @@ pub struct EvalArgs {
     #[arg(long)]
     pub walks: bool,
     /// Share of the negatives of training, and under prequential of all, that are destinations which the source met
-    /// before; 0.25 with --walks and 0 without if not given
+    /// before; 0.25 with --walks, 0.1 of walk and otherwise 0 if not given
     #[arg(long, value_name = "SHARE")]
     pub met_negatives: Option<f64>,
     /// Share of the events that are learned from, where all are tested and remembered: what a daemon does that cannot
@@ -168,7 +168,8 @@ impl EvalArgs {
 
     /// Share of negatives that the source met before.
     fn met_share(&self) -> f64 {
-        self.met_negatives.unwrap_or(if self.walks { MET_SHARE_OF_WALKS } else { 0.0 })
+        let of_model = || self.model_options().map_or(0.0, |options| met_share(&options.needs()));
+        self.met_negatives.unwrap_or_else(of_model)
     }
 }
 

@@ -131,7 +131,8 @@ impl Config {
         let allowed = "must be at most 50: weights move on while gradients wait";
         faults.require(delay <= 50, "learner.gradient_delay_batches", delay, allowed);
         let met = self.learner.met_negatives;
-        let allowed = "must be from 0 to 1, or -1, which means 0.25 with model.walks and 0 without";
+        let allowed =
+            "must be from 0 to 1, or -1, which means 0.25 with model.walks, 0.1 of walk and otherwise 0";
         faults.require(met == -1.0 || (0.0..=1.0).contains(&met), "learner.met_negatives", met, allowed);
         let nice = self.learner.nice;
         faults.require(nice <= 19, "learner.nice", nice, "must be at most 19");

@@ -3,8 +3,8 @@
 use super::{BeforePromotionKind, Config, DecayKind, Device, ReplayKind};
 use crate::learner::{BeforePromotion, GateOptions};
 use crate::sampler::DeviceSamplerOptions;
-use crate::train::MET_SHARE_OF_WALKS;
 use crate::train::TrainerOptions;
+use crate::train::met_share;
 use crate::train::replay::{ReplayOptions, ReplayPolicy};
 use crate::train::schedule::{Decay, Schedule};
 
@@ -47,8 +47,7 @@ impl Config {
     pub fn met_share(&self) -> f64 {
         match self.learner.met_negatives {
             set if set >= 0.0 => set,
-            _ if self.model.walks => MET_SHARE_OF_WALKS,
-            _ => 0.0,
+            _ => met_share(&self.model_options().needs()),
         }
     }
 

@@ -131,7 +131,8 @@ mod tests {
         let needs = both.model_options().needs();
         assert_eq!((needs.memory_dim, needs.walks.map(|walks| walks.steps)), (100, Some(2)));
         assert!(needs.embeds() && needs.row_dim() == 100 + 3 * 128 + 3);
-        assert_eq!((both.met_share(), with(&[]).unwrap().met_share()), (0.25, 0.0));
+        let met = [&[("model.walks", "true")][..], &[("model.kind", "walk")], &[]];
+        assert_eq!(met.map(|settings| with(settings).unwrap().met_share()), [0.25, 0.1, 0.0]);
         let replayed = with(&[("model.walks", "true"), ("learner.replay.ratio", "0.5")]);
         assert!(replayed.unwrap_err().to_string().contains("must be 0 with walks"));
         let needs = with(&[("model.aggregator", "mean")]).unwrap().model_options().needs();

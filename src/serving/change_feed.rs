@@ -176,24 +176,31 @@ impl ChangeFeed {
         self.since = if self.is_empty() { None } else { self.since.or(Some(now)) };
     }
 
-    /// The next rows; `None` if no more are due.
+    /// The next rows, by the moments at which they were computed; none if no more are due.
     ///
     /// # Errors
     /// No weights were published yet, or storage failed: what was to be taken is due as before.
-    pub fn next_rows(&mut self) -> Result<Option<ChangedRows>, QueryError> {
+    pub fn next_rows(&mut self) -> Result<Vec<ChangedRows>, QueryError> {
         self.computing = Duration::ZERO;
-        if let Some(handed) = self.handed.pop_front() {
-            return Ok(Some(self.rows_handed(handed)));
+        let (mut moments, mut count) = (Vec::new(), 0);
+        while count < self.options.slice_rows.max(1)
+            && let Some(handed) = self.handed.pop_front()
+        {
+            count += handed.nodes.len();
+            moments.push(self.rows_handed(handed));
+        }
+        if !moments.is_empty() {
+            return Ok(moments);
         }
         let nodes = self.next_nodes();
         if nodes.is_empty() {
-            return Ok(None);
+            return Ok(moments);
         }
         let rows = self.rows_of(nodes.clone());
         if rows.is_err() {
             self.due.extend(nodes);
         }
-        rows.map(Some)
+        rows.map(|rows| vec![rows])
     }
 
     /// How long it took to compute the last rows; zero for those of the index.
@@ -204,9 +211,9 @@ impl ChangeFeed {
 
     /// Rows that could not be delivered are due again. So are those of the index, which hands none over until the next
     /// are taken.
-    pub fn give_back(&mut self, rows: ChangedRows) {
+    pub fn give_back(&mut self, moments: Vec<ChangedRows>) {
         self.since.get_or_insert_with(Instant::now);
-        self.due.extend(rows.nodes);
+        self.due.extend(moments.into_iter().flat_map(|rows| rows.nodes));
         self.take_handed(0);
         self.due.extend(self.handed.drain(..).flat_map(|rows| rows.nodes));
     }

@@ -10,11 +10,19 @@ use hashbrown::HashSet;
 
 use crate::device::rng;
 use crate::event::{NodeId, NodeTable};
+use crate::model::Needs;
 use crate::model::tables::{read_nodes, write_nodes};
 
-/// Share of such negatives where a model scores pairs by walks, unless another is set: these tell pairs that ever met
-/// from others all too well.
-pub const MET_SHARE_OF_WALKS: f64 = 0.25;
+/// Share of such negatives for a model that needs this, unless another is set. Walks tell pairs that ever met from others
+/// all too well; alone they lose more on random negatives than they do beside embeddings.
+#[must_use]
+pub fn met_share(needs: &Needs) -> f64 {
+    match needs.walks {
+        Some(_) if needs.embeds() => 0.25,
+        Some(_) => 0.1,
+        None => 0.0,
+    }
+}
 
 /// Destinations that are kept of a source.
 const KEPT: usize = 8;

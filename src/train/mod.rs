@@ -36,7 +36,7 @@ pub mod stream;
 mod stream_negatives;
 mod trainer;
 
-pub use met::{MET_SHARE_OF_WALKS, MetDestinations};
+pub use met::{MetDestinations, met_share};
 pub use negative::DestinationPool;
 pub use prepare::{PreparedBatch, Preparer};
 pub use save::{LoadError, SavedTrainer};

@@ -77,7 +77,7 @@ impl Drop for Clients {
 }
 
 #[test]
-#[ignore = "measures; `make test` runs it alone in a release build"]
+#[ignore = "measures; `make test` runs it alone"]
 fn single_reads_go_on_beside_four_processes_with_large_batches() {
     let data = tempfile::tempdir().unwrap();
     let process = Start::in_dir(data.path()).set("api.compress_bytes_min=65536").ready();

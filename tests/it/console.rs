@@ -291,7 +291,7 @@ fn cpu_seconds(pid: u32) -> f64 {
 }
 
 #[test]
-#[ignore = "measures: needs a release build and a machine that does little else"]
+#[ignore = "measures: needs a machine that does little else"]
 fn fifty_open_pages_cost_two_percent_of_a_core_at_most() {
     const SECONDS: u64 = 8;
     let folder = tempfile::tempdir().unwrap();

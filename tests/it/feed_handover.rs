@@ -50,9 +50,14 @@ impl Pair {
     fn delivered(&mut self) -> Vec<String> {
         self.feed.take();
         let mut all = Vec::new();
-        while let Some(rows) = self.feed.next_rows().unwrap() {
+        loop {
+            let moments = self.feed.next_rows().unwrap();
+            if moments.is_empty() {
+                break;
+            }
             let mark = if self.feed.computing().is_zero() { "" } else { "*" };
-            all.extend(rows.rows.iter().map(|row| format!("{}{mark}", row.node)));
+            let rows = moments.iter().flat_map(|rows| &rows.rows);
+            all.extend(rows.map(|row| format!("{}{mark}", row.node)));
         }
         all.sort();
         all
@@ -102,10 +107,10 @@ fn a_row_of_the_index_is_what_a_request_returns_and_is_delivered_once() {
     assert_eq!((pair.delivered(), pair.feed.pending()), (vec![], 2), "they are left to the index");
     pair.embed();
     pair.feed.take();
-    let rows = pair.feed.next_rows().unwrap().unwrap();
+    let rows = pair.feed.next_rows().unwrap().remove(0);
     assert_eq!((rows.rows.len(), pair.feed.computing()), (2, Duration::ZERO));
     assert_as_requested(&pair.engine, &rows);
-    assert_eq!((pair.feed.next_rows().unwrap(), pair.feed.delivered()), (None, Some(EdgeId(3))));
+    assert_eq!((pair.feed.next_rows().unwrap(), pair.feed.delivered()), (vec![], Some(EdgeId(3))));
     pair.embed();
     assert_eq!((pair.delivered(), pair.feed.pending()), (vec![], 0));
     // Those that the index embeds before the feed has looked are its as well.
@@ -156,8 +161,8 @@ fn neither_a_row_of_other_weights_nor_one_of_a_deleted_node_nor_an_older_one_com
     pair.embed();
     serve_version(&pair.engine, 2);
     pair.feed.take();
-    assert!(pair.feed.next_rows().unwrap().unwrap().rows.is_empty());
-    let rows = pair.feed.next_rows().unwrap().unwrap();
+    assert!(pair.feed.next_rows().unwrap()[0].rows.is_empty());
+    let rows = pair.feed.next_rows().unwrap().remove(0);
     assert_eq!((rows.rows.len(), rows.freshness.model_version), (2, 2));
     assert!(pair.delivered().is_empty());
 
@@ -189,8 +194,9 @@ fn rows_that_cannot_be_delivered_or_computed_are_due_and_meanwhile_none_wait() {
         pair.embed();
     }
     pair.feed.take();
-    let rows = pair.feed.next_rows().unwrap().unwrap();
-    pair.feed.give_back(rows);
+    let moments = pair.feed.next_rows().unwrap();
+    assert_eq!(moments.len(), 2, "of two moments, at once");
+    pair.feed.give_back(moments);
     assert_eq!((pair.feed.delivered(), pair.feed.pending()), (None, 2));
     pair.publish(&["alice"]);
     pair.embed();
@@ -239,14 +245,17 @@ impl Reader {
     /// A turn of the feed, of whose deliveries some fail; the position behind which nothing is owed.
     fn turn(&mut self, feed: &mut ChangeFeed, draw: &mut impl FnMut(u32) -> u32) -> Option<EdgeId> {
         feed.take();
-        while let Some(rows) = feed.next_rows().unwrap() {
+        loop {
+            let moments = feed.next_rows().unwrap();
+            if moments.is_empty() {
+                return feed.delivered();
+            }
             if draw(9) == 0 {
-                feed.give_back(rows);
+                feed.give_back(moments);
                 return None;
             }
-            self.read(&rows, !feed.computing().is_zero());
+            moments.iter().for_each(|rows| self.read(rows, !feed.computing().is_zero()));
         }
-        feed.delivered()
     }
 }
 

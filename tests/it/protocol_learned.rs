@@ -18,7 +18,7 @@ use evergraph::train::evaluate::prequential::{PrequentialFigures, evaluate_prequ
 use evergraph::train::evaluate::{Contender, EpochOptions, Scores};
 use evergraph::train::protocol::Batch;
 use evergraph::train::stream::{Stream, StreamBuilder};
-use evergraph::train::{MET_SHARE_OF_WALKS, StepMode, Trainer, TrainerOptions};
+use evergraph::train::{StepMode, Trainer, TrainerOptions, met_share};
 
 use crate::protocol_edgebank::{Case, data_folder};
 
@@ -112,7 +112,7 @@ fn precision(
 }
 
 #[test]
-#[ignore = "trains for a minute in a release build"]
+#[ignore = "trains for a minute"]
 fn tgn_on_uci_reaches_the_published_precision() {
     let Some(precision) = uci_precision(TgnOptions::default(), 1) else { return };
     assert!((0.89..0.96).contains(&precision), "{precision}; above 0.96 something leaks");
@@ -120,17 +120,19 @@ fn tgn_on_uci_reaches_the_published_precision() {
 
 /// Alone, TGN comes to 0.918 and 0.838, and walks to 0.948 and 0.697.
 #[test]
-#[ignore = "trains for a minute in a release build"]
+#[ignore = "trains for a minute"]
 fn walks_beside_tgn_on_uci_are_as_precise_as_the_better_of_the_two() {
     let model = ModelOptions::from(TgnOptions::default()).with_walks(Some(WalkOptions::default()));
     for (negatives, least, most) in [("rnd", 0.945, 0.98), ("hist", 0.81, 0.92)] {
-        let Some(precision) = precision(("uci", negatives), model, 3, MET_SHARE_OF_WALKS) else { return };
+        let Some(precision) = precision(("uci", negatives), model, 3, met_share(&model.needs())) else {
+            return;
+        };
         assert!((least..most).contains(&precision), "{negatives}: {precision}; above {most} something leaks");
     }
 }
 
 #[test]
-#[ignore = "trains for minutes in a release build"]
+#[ignore = "trains for minutes"]
 fn models_without_memory_on_uci_reach_the_published_precision() {
     let models: [ModelOptions; 2] = [GraphMixerOptions::default().into(), TgatOptions::default().into()];
     for model in models {
@@ -140,7 +142,7 @@ fn models_without_memory_on_uci_reach_the_published_precision() {
 }
 
 #[test]
-#[ignore = "trains for minutes in a release build"]
+#[ignore = "trains for minutes"]
 fn models_without_time_on_wikipedia_beat_the_baseline_that_remembers_pairs() {
     let models: [(ModelOptions, f64); 3] = [
         (GraphSageOptions::default().into(), 0.945),
@@ -155,7 +157,7 @@ fn models_without_time_on_wikipedia_beat_the_baseline_that_remembers_pairs() {
 }
 
 #[test]
-#[ignore = "trains for a minute in a release build"]
+#[ignore = "trains for a minute"]
 fn continuous_training_on_uci_stays_above_edgebank() {
     let Some(folder) = data_folder() else { return };
     let stream = Case::open(&folder, "uci").stream;
@@ -185,7 +187,7 @@ fn walk_on_uci_beats_the_published_precision_of_tgn() {
 }
 
 #[test]
-#[ignore = "trains for ten seconds in a release build"]
+#[ignore = "trains for ten seconds"]
 fn walk_on_wikipedia_reaches_its_precision_from_edges_alone() {
     let Some(folder) = data_folder() else { return };
     let precision = walk_precision(&Case::open(&folder, "wikipedia"), 3);
@@ -193,7 +195,7 @@ fn walk_on_wikipedia_reaches_its_precision_from_edges_alone() {
 }
 
 #[test]
-#[ignore = "measures the last 15 % of two streams in a release build"]
+#[ignore = "measures the last 15 % of two streams"]
 fn walk_keeps_up_with_streams_while_it_trains() {
     let Some(folder) = data_folder() else { return };
     for (name, least) in [("wikipedia", 0.976), ("email-eu", 0.972)] {

@@ -174,12 +174,12 @@ impl Worker {
             self.deliver_deletions(proceed)?;
             let begun = Instant::now();
             let rows = match self.feed.next_rows() {
-                Ok(Some(rows)) => rows,
-                Ok(None) => break,
+                Ok(rows) if rows.is_empty() => break,
+                Ok(rows) => rows,
                 Err(QueryError::NotReady) => return Ok(()),
                 Err(error) => return Err(error.to_string()),
             };
-            let (computing, count) = (self.feed.computing(), rows.rows.len());
+            let (computing, count) = (self.feed.computing(), count(&rows));
             let delivered = self.deliver_rows(&rows);
             if let Err(why) = delivered {
                 self.feed.give_back(rows);
@@ -196,13 +196,14 @@ impl Worker {
         self.feed.take();
     }
 
-    fn deliver_rows(&mut self, rows: &ChangedRows) -> Result<(), String> {
-        if rows.rows.is_empty() {
+    fn deliver_rows(&mut self, moments: &[ChangedRows]) -> Result<(), String> {
+        let count = count(moments);
+        if count == 0 {
             return Ok(());
         }
-        let delivered = self.topic.deliver_rows(rows);
+        let delivered = self.topic.deliver_rows(moments);
         self.after(delivered)?;
-        self.status.delivered(rows.rows.len(), 0);
+        self.status.delivered(count, 0);
         Ok(())
     }
 
@@ -262,7 +263,7 @@ impl Worker {
             let deleted = gone.len();
             let delivered = self.topic.deliver_deletions(gone.into_iter());
             self.after(delivered)?;
-            rows.iter().try_for_each(|rows| self.deliver_rows(rows))?;
+            self.deliver_rows(rows.as_slice())?;
             self.catalog.lock().settle_deletions(last).map_err(|error| error.to_string())?;
             self.status.delivered(0, deleted);
         }
@@ -286,6 +287,11 @@ impl Worker {
         (self.saved, self.saved_at) = (Some(row), Some(Instant::now()));
         Ok(())
     }
+}
+
+/// How many rows there are.
+fn count(moments: &[ChangedRows]) -> usize {
+    moments.iter().map(|rows| rows.rows.len()).sum()
 }
 
 impl Limits {

