@@ -4,7 +4,7 @@
 CARGO_HOME ?= $(HOME)/.cargo
 export PATH := $(CARGO_HOME)/bin:$(CURDIR)/.cache/tools/bin:$(PATH)
 
-.PHONY: help demo test fuzz schemathesis debezium feast feed-bench soak kills check fmt manifests package peers ops-peers learn-peers \
+.PHONY: help demo test fuzz schemathesis debezium feast feed-bench soak kills check fmt manifests package peers ops-peers learn-peers index-peers \
 	overload device-run drift learning-curve cache-bench bus-bench prequential models screenshots gpu
 
 help: ## list these targets
@@ -123,6 +123,10 @@ peers: ## measure beside other temporal samplers; DATA=folder of event files, 12
 ops-peers: ## measure every operation beside torch, PyG and burn; 5.4 GB of Python packages
 	@scripts/setup.sh
 	benches/ops/run.sh
+
+index-peers: ## measure the live index beside USearch, and write the page; needs 3 GB of memory
+	@scripts/setup.sh
+	benches/index/run.sh
 
 learn-peers: ## train beside PyG's TGN and torch's GraphMixer; DATA=folder of event files, 5.4 GB of Python packages
 	@scripts/setup.sh

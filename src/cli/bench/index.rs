@@ -4,16 +4,20 @@
 //! fill      every row is computed, on one thread            -> rows per second
 //! single    one source per query, one query at a time       -> latencies
 //! batched   several sources per query, a query per thread   -> sources per second
+//! beside    one query at a time while nodes change          -> latencies
 //! ```
 //! A query is what a request does without HTTP: the source is embedded, all rows are scanned, and what was found is
 //! embedded and scored anew. Bytes scanned per second stand beside what the same number of threads reads of plain
 //! memory in the same run.
 
-use std::path::PathBuf;
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
 use clap::Args;
 use serde::Serialize;
 
@@ -26,8 +30,8 @@ use crate::feature::FeatureStore;
 use crate::graph::{GraphOptions, GraphStore};
 use crate::model::{Model, Weights};
 use crate::serving::{
-    Candidates, IndexLoop, IndexOptions, NodeStates, Progress, QueryEngine, SimilarItem, SimilarRequest,
-    SimilarTo, Stores, TopRequest, TopSource,
+    Candidates, IndexLoop, IndexOptions, NodeEmbedding, NodeStates, Progress, QueryEngine, SimilarItem,
+    SimilarRequest, SimilarTo, Stores, TopRequest, TopSource, UnknownKeys,
 };
 
 /// Events of a node, on average, as a source and as a destination.
@@ -37,6 +41,11 @@ const BATCH_EVENTS: u32 = 100_000;
 /// Values that are read to measure memory.
 const READ_VALUES: usize = 64 << 20;
 const READ_RUNS: usize = 5;
+/// How often nodes change, and how often the index takes what has changed.
+const CHANGES: Duration = Duration::from_millis(10);
+const COALESCE: Duration = Duration::from_millis(100);
+/// Embeddings that are computed at a time to be written.
+const WRITTEN_ROWS: u32 = 10_000;
 
 /// What to measure.
 #[derive(Debug, Args)]
@@ -59,6 +68,12 @@ pub(super) struct IndexArgs {
     /// Threads of the batched part; all cores if not given
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     threads: Option<u32>,
+    /// Nodes that change per second in the last part
+    #[arg(long, value_name = "N", default_value_t = 5000, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    updates: u32,
+    /// Write the embeddings of all nodes to this file, 32-bit floats in little-endian order, to measure others by
+    #[arg(long, value_name = "FILE")]
+    vectors: Option<PathBuf>,
     /// Write the figures as one JSON object to this file; `-` is standard output
     #[arg(long, value_name = "OUT")]
     json: Option<PathBuf>,
@@ -76,6 +91,19 @@ struct Figures {
     read_bytes_per_second: f64,
     top_links: Part,
     similar_nodes: Part,
+    beside_updates: Beside,
+}
+
+/// Queries while nodes change.
+#[derive(Serialize)]
+struct Beside {
+    updated_rows_per_second: f64,
+    /// Rows that were not computed anew when the queries ended.
+    pending_rows: usize,
+    top_links_p50_seconds: f64,
+    top_links_p99_seconds: f64,
+    similar_nodes_p50_seconds: f64,
+    similar_nodes_p99_seconds: f64,
 }
 
 /// The figures of one kind of query.
@@ -104,6 +132,9 @@ pub(super) fn run(args: &IndexArgs) -> anyhow::Result<()> {
     let held = engine.index.as_ref().map(|index| index.report(&engine.progress, &engine.states.touched));
     let held = held.context("the engine has an index")?;
     ensure!(held.rows == args.rows as usize, "{} of {} nodes have rows", held.rows, args.rows);
+    if let Some(path) = &args.vectors {
+        write_vectors(&engine, args, path).with_context(|| path.display().to_string())?;
+    }
     let read = [1, threads].map(read_rate);
     let figures = Figures {
         rows: args.rows,
@@ -116,6 +147,7 @@ pub(super) fn run(args: &IndexArgs) -> anyhow::Result<()> {
         read_bytes_per_second: read[1],
         top_links: part(args, threads, read, &|from, count| top_links(&engine, args, from, count))?,
         similar_nodes: part(args, threads, read, &|from, count| similar(&engine, args, from, count))?,
+        beside_updates: beside_updates(&engine, index, args)?,
     };
     output::print_status(&format!("fill: {:.0} rows/s", figures.fill_rows_per_second));
     for (name, part) in [("top links", &figures.top_links), ("similar nodes", &figures.similar_nodes)] {
@@ -128,7 +160,96 @@ pub(super) fn run(args: &IndexArgs) -> anyhow::Result<()> {
             args.batch
         ));
     }
+    let beside = &figures.beside_updates;
+    output::print_status(&format!(
+        "beside {:.0} changes/s: top links p50 {:.1} ms, p99 {:.1} ms; similar nodes p50 {:.1} ms, p99 {:.1} ms",
+        beside.updated_rows_per_second,
+        beside.top_links_p50_seconds * 1e3,
+        beside.top_links_p99_seconds * 1e3,
+        beside.similar_nodes_p50_seconds * 1e3,
+        beside.similar_nodes_p99_seconds * 1e3,
+    ));
     deliver(args.json.as_deref(), "index", threads, &figures)
+}
+
+/// Writes the embedding of every node, by its number.
+fn write_vectors(engine: &QueryEngine, args: &IndexArgs, path: &Path) -> anyhow::Result<()> {
+    let mut out = BufWriter::new(File::create(path)?);
+    let mut first = 0;
+    while first < args.rows {
+        let end = args.rows.min(first + WRITTEN_ROWS);
+        let keys: Vec<NodeKey> = (first..end).map(|node| NodeKey::Int(i64::from(node))).collect();
+        for embedding in engine.embeddings(&keys, None, UnknownKeys::Error)?.embeddings {
+            let NodeEmbedding::Found { vector, .. } = embedding else { bail!("a node has no embedding") };
+            vector.iter().try_for_each(|value| out.write_all(&value.to_le_bytes()))?;
+        }
+        first = end;
+    }
+    Ok(out.flush()?)
+}
+
+/// Asks while nodes get other states, as the learner gives them, and the index follows on a thread of its own.
+fn beside_updates(
+    engine: &Arc<QueryEngine>,
+    mut index: IndexLoop,
+    args: &IndexArgs,
+) -> anyhow::Result<Beside> {
+    let width = engine.model().context("there are weights")?.model().needs().row_dim();
+    let (ended, updated) = (AtomicBool::new(false), AtomicU64::new(0));
+    let proceed = || !ended.load(Ordering::Acquire);
+    let begun = Instant::now();
+    let change = || {
+        while proceed() {
+            let due = (begun.elapsed().as_secs_f64() * f64::from(args.updates)) as u64;
+            for number in updated.load(Ordering::Relaxed)..due {
+                let node = NodeId(rng::below([number, 4, 0, 4], args.rows));
+                engine.states.publish(node, &state(width, number), EventTime(0));
+            }
+            updated.fetch_max(due, Ordering::Relaxed);
+            std::thread::sleep(CHANGES);
+        }
+    };
+    let follow = || {
+        while proceed() {
+            index.turn(Instant::now() + COALESCE, &proceed)?;
+            std::thread::sleep(COALESCE);
+        }
+        anyhow::Ok(())
+    };
+    let singles = |ask: &dyn Fn(u32) -> anyhow::Result<usize>| -> anyhow::Result<Vec<f64>> {
+        let mut took = Vec::with_capacity(args.queries as usize);
+        for query in 0..args.queries {
+            let (seconds, found) = seconds(|| ask(query));
+            ensure!(found? > 0, "nothing was found");
+            took.push(seconds);
+        }
+        took.sort_by(f64::total_cmp);
+        Ok(took)
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(change);
+        let following = scope.spawn(follow);
+        let top = singles(&|query| top_links(engine, args, query, 1));
+        let similar = singles(&|query| similar(engine, args, query, 1));
+        let held = engine.index.as_ref().map(|index| index.report(&engine.progress, &engine.states.touched));
+        let (all, took) = (updated.load(Ordering::Relaxed), begun.elapsed().as_secs_f64());
+        ended.store(true, Ordering::Release);
+        following.join().unwrap_or_else(|_| bail!("the index panicked"))?;
+        let (top, similar) = (top?, similar?);
+        Ok(Beside {
+            updated_rows_per_second: per_second(all as usize, took),
+            pending_rows: held.context("the engine has an index")?.state.pending_nodes,
+            top_links_p50_seconds: percentile(&top, 50),
+            top_links_p99_seconds: percentile(&top, 99),
+            similar_nodes_p50_seconds: percentile(&similar, 50),
+            similar_nodes_p99_seconds: percentile(&similar, 99),
+        })
+    })
+}
+
+/// The `number`th random state.
+fn state(width: usize, number: u64) -> Vec<f32> {
+    (0..width).map(|j| 2.0 * rng::unit_f32([number, j as u64, 0, 2]) - 1.0).collect()
 }
 
 /// An engine over a random graph, with random node states and fresh weights.
@@ -156,13 +277,9 @@ fn engine(args: &IndexArgs) -> anyhow::Result<QueryEngine> {
     let options = IndexOptions { bytes_max: u64::MAX, cpu_share: 1.0, coalesce: Duration::ZERO };
     let engine = QueryEngine::new(stores, Arc::new(NodeStates::new(width)), Arc::new(Progress::new()));
     let engine = engine.with_index(options);
-    let mut row = vec![0.0; width];
     for node in 0..args.rows {
-        for (j, value) in row.iter_mut().enumerate() {
-            *value = 2.0 * rng::unit_f32([u64::from(node), j as u64, 0, 2]) - 1.0;
-        }
         engine.states.touched.set_destination(NodeId(node));
-        engine.states.publish(NodeId(node), &row, EventTime(0));
+        engine.states.publish(NodeId(node), &state(width, u64::from(node)), EventTime(0));
     }
     engine.progress.set_indexed(EdgeId(events));
     engine.progress.set_learned(EdgeId(events));
