@@ -4,9 +4,10 @@ use std::path::Path;
 
 use anyhow::{Context, bail};
 
-use crate::event::{EdgeEvent, Event, NodeId, NodeKey};
+use crate::event::{EdgeEvent, Event, Incoming, NodeId, NodeKey};
 use crate::ingest::csv::read_columns;
 use crate::ingest::decode::DecodeOptions;
+use crate::ingest::mapping::Decoded;
 use crate::ingest::rows::Rows;
 use crate::train::stream::{Stream, StreamBuilder};
 
@@ -25,17 +26,19 @@ pub fn edges(
     if let Some(warning) = rows.warning() {
         note(&warning);
     }
-    let place = path.display().to_string();
-    Ok(std::iter::from_fn(move || rows.next_row().transpose()).flat_map(move |row| {
-        let events = row.map_err(anyhow::Error::from).and_then(|row| Ok(row?));
-        let edge = |event| match event {
-            Event::Edge(edge) => Ok(edge),
-            _ => Err(anyhow::anyhow!("{place} has events that are no edges; here a file of edges is needed")),
-        };
-        match events {
-            Ok(decoded) => decoded.into_events().map(|incoming| edge(incoming.event)).collect(),
-            Err(error) => vec![Err(error)],
-        }
+    let (place, mut number) = (path.display().to_string(), 0_u64);
+    Ok(std::iter::from_fn(move || {
+        let row = rows.next_row().transpose()?;
+        number += 1;
+        Some(match row {
+            Ok(Ok(Decoded::One(Incoming { event: Event::Edge(edge), .. }))) => Ok(edge),
+            Ok(Ok(_)) => Err(anyhow::anyhow!(
+                "{place} row {}: the event is no edge; here a file of edges is needed",
+                number - 1
+            )),
+            Ok(Err(rejection)) => Err(rejection.into()),
+            Err(error) => Err(error.into()),
+        })
     }))
 }
 

@@ -103,10 +103,10 @@ impl EdgeBatch {
         self.op.is_empty()
     }
 
-    /// Whether a record is a deletion.
+    /// Whether a record deletes something: one of [`NodeId::NONE`] only keeps its key.
     #[must_use]
     pub fn has_deletions(&self) -> bool {
-        self.op.iter().any(|op| op.is_deletion())
+        self.op.iter().zip(&self.src).any(|(op, src)| op.is_deletion() && *src != NodeId::NONE)
     }
 
     /// One past the position of the last record.

@@ -16,6 +16,7 @@ use table::Table;
 pub use table::read_columns;
 
 use super::file_error::FileError;
+use super::rejection::Rejection;
 use crate::event::{EdgeEvent, EventTime, NodeKey};
 
 const REQUIRED: &str = "src,dst,ts";
@@ -83,6 +84,12 @@ impl CsvReader {
     /// Appends the same to `text`.
     pub fn add_row_text(&self, text: &mut String) {
         self.table.add_row_text(text);
+    }
+
+    /// A rejection of the row read last, with its line.
+    pub(super) fn placed(&self, rejection: Rejection) -> Rejection {
+        let (path, line) = (self.table.path().display(), self.table.line());
+        Rejection { detail: format!("{path} line {line}: {}", rejection.detail), ..rejection }
     }
 
     fn event(&self) -> Result<EdgeEvent, FileError> {

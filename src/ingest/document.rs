@@ -85,6 +85,10 @@ impl Written<'_> {
         match error {
             AvroError::TooLarge => too_large(self.what, self.size_max),
             AvroError::Undecodable { .. } => unreadable(self.what, self.id, error),
+            AvroError::Unexpected { .. } => {
+                let detail = format!("{}, written by schema {}: {error}", self.what, self.id);
+                Rejection::new(Reason::WrongType, detail)
+            }
         }
     }
 }

@@ -46,8 +46,8 @@ pub enum FileError {
         /// The columns that are needed.
         expected: String,
     },
-    /// A column that is needed is not in the header.
-    #[error("{}: the header has no column '{column}', only {found}; add it or rename a column", path.display())]
+    /// A column that is needed is not there.
+    #[error("{}: there is no column '{column}', only {found}; add it or rename a column", path.display())]
     MissingColumn {
         /// The file.
         path: PathBuf,

@@ -1,8 +1,8 @@
 //! Identifies files of one name by how they begin, so that a position kept for one is never taken for a
 //! position in another.
 //!
-//! A [`Fingerprint`] holds a hash of the first 1, 2, 4, 8, … data lines, each with the header before them,
-//! within the first [`BEGINNING_BYTES`] of the text (after decompression). A file that was only added to
+//! A [`Fingerprint`] holds a hash of the first 1, 2, 4, 8, … data lines, each with the header before them if there is
+//! one, within the first [`BEGINNING_BYTES`] of the text (after decompression). A file that was only added to
 //! keeps every hash it had, whatever its length was; so whoever kept something under one of the hashes finds
 //! it again by asking for them from the longest to the shortest. A short file is known by the power of two
 //! below its number of lines: five lines by the first four.
@@ -19,7 +19,7 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 use super::csv::table::open_text;
 use super::file_error::FileError;
-use super::rows::PARQUET_ENDING;
+use super::rows::{PARQUET_ENDING, is_lines};
 
 /// Bytes of a file's text that are read.
 const BEGINNING_BYTES: u64 = 64 << 10;
@@ -48,7 +48,8 @@ impl Fingerprint {
         // One byte more shows whether the last line ends here.
         input.take(BEGINNING_BYTES + 1).read_to_end(&mut text).map_err(failed)?;
         let is_whole = text.len() as u64 <= BEGINNING_BYTES;
-        Ok(Self { name, hashes: hashes(&text, is_whole) })
+        let hashes = hashes(&text, is_whole, !is_lines(path));
+        Ok(Self { name, hashes })
     }
 
     /// The file's name with each hash, from many lines to few.
@@ -73,7 +74,7 @@ fn end(path: &Path) -> io::Result<(u64, u64)> {
     Ok((length, xxh3_64(&bytes)))
 }
 
-fn hashes(text: &[u8], is_whole: bool) -> Vec<(u64, u64)> {
+fn hashes(text: &[u8], is_whole: bool, has_header: bool) -> Vec<(u64, u64)> {
     let mut lines: Vec<&[u8]> = text.split(|&b| b == b'\n').collect();
     if !is_whole && lines.len() > 2 {
         // The rest of it is further back.
@@ -86,16 +87,18 @@ fn hashes(text: &[u8], is_whole: bool) -> Vec<(u64, u64)> {
         hash.update(b"\n");
         hash.digest()
     };
-    let mut hashes = vec![(0, add(lines.next().unwrap_or_default()))];
+    let mut hashes = if has_header { vec![(0, add(lines.next().unwrap_or_default()))] } else { Vec::new() };
     for (number, line) in (1_u64..).zip(lines) {
         let hash = add(line);
         if number.is_power_of_two() {
             hashes.push((number, hash));
         }
     }
-    // A header alone does not identify the rows to come.
-    if hashes.len() > 1 {
-        hashes.remove(0);
+    match hashes.len() {
+        0 => hashes.push((0, 0)),
+        // A header alone does not identify the rows to come.
+        2.. if has_header => drop(hashes.remove(0)),
+        _ => {}
     }
     hashes
 }
@@ -137,6 +140,23 @@ mod tests {
         // Neither does a first line that is longer than what is read.
         let long = format!("src,dst,ts\n{}", "x".repeat(100_000));
         assert_eq!(names(&long), names(&(long.clone() + "y\na,b,0\n")));
+    }
+
+    #[test]
+    fn lines_of_json_have_no_header_and_parquet_no_lines() {
+        let folder = tempfile::tempdir().unwrap();
+        let names = |name: &str, bytes: &[u8]| {
+            std::fs::write(folder.path().join(name), bytes).unwrap();
+            Fingerprint::of(&folder.path().join(name)).unwrap().names().collect::<Vec<_>>()
+        };
+        let (one, two) = (names("e.jsonl", b"{\"a\":1}\n"), names("e.jsonl", b"{\"a\":1}\n{\"a\":2}\n"));
+        assert!(two.ends_with(&one) && two.len() == 2, "{two:?} after {one:?}");
+        assert_ne!(one, names("e.jsonl", b"{\"a\":3}\n"));
+        assert_eq!(names("e.jsonl", b"").len(), 1);
+        let parquet = names("e.parquet", b"PAR1 rows, footer PAR1");
+        assert_eq!(parquet.len(), 1);
+        assert_ne!(parquet, names("e.parquet", b"PAR1 rows, fooler PAR1"));
+        assert_ne!(parquet, names("e.parquet", b"PAR1  rows, footer PAR1"));
     }
 
     #[test]

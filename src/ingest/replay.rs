@@ -32,7 +32,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Which file, and how fast.
 #[derive(Clone, Debug)]
 pub struct ReplayOptions {
-    /// The file: CSV, or with a mapping also lines of JSON, plain or gzip.
+    /// The file; `rows` has its forms.
     pub path: PathBuf,
     /// Events per second; `None` is as fast as the log takes them.
     pub events_per_second: Option<f64>,
@@ -40,7 +40,7 @@ pub struct ReplayOptions {
     pub batch_events: usize,
     /// A batch that the log refused, or whose dead letters could not be kept, is tried again after so long.
     pub retry_wait: Duration,
-    /// Bounds of an event that a mapping reads.
+    /// Bounds of an event, but for those of plain CSV.
     pub decode: DecodeOptions,
     /// How rows of another shape are read.
     pub mapping: Option<Arc<Mapping>>,

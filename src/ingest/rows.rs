@@ -21,6 +21,9 @@ use crate::event::{EdgeEvent, Event, Incoming, NodeKey};
 /// Endings of names of files whose lines are JSON.
 const JSON_ENDINGS: [&str; 3] = [".jsonl", ".ndjson", ".json"];
 
+/// Some programs write it before a text.
+const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
+
 /// The ending of names of Parquet files.
 pub(super) const PARQUET_ENDING: &str = ".parquet";
 
@@ -56,6 +59,13 @@ struct Lines {
 /// What a row is, and what is wrong with it alone.
 pub type Row = Result<Decoded, Rejection>;
 
+/// Whether the lines of a file are JSON, by its name.
+pub(super) fn is_lines(path: &Path) -> bool {
+    let name = path.to_string_lossy();
+    let name = name.strip_suffix(".gz").unwrap_or(&name);
+    JSON_ENDINGS.iter().any(|ending| name.ends_with(ending))
+}
+
 impl Rows {
     /// Opens a file.
     ///
@@ -70,8 +80,7 @@ impl Rows {
         if name.ends_with(PARQUET_ENDING) {
             return Ok(Self(Kind::Parquet(Box::new(ParquetRows::open(path, options, mapping)?))));
         }
-        let name = name.strip_suffix(".gz").unwrap_or(&name);
-        if JSON_ENDINGS.iter().any(|ending| name.ends_with(ending)) {
+        if is_lines(path) {
             return Ok(Self(Kind::Lines(Box::new(Lines::open(path, options, mapping)?))));
         }
         Ok(Self(match mapping {
@@ -126,7 +135,7 @@ impl Rows {
         match &mut self.0 {
             Kind::Plain(reader) => match reader.next() {
                 None => Ok(None),
-                Some(Ok(event)) => Ok(Some(check_texts(event))),
+                Some(Ok(event)) => Ok(Some(check_texts(event).map_err(|rejection| reader.placed(rejection)))),
                 Some(Err(error)) => of_row(error),
             },
             Kind::Columns(columns) => match columns.table.advance() {
@@ -191,7 +200,7 @@ impl Lines {
             self.text.clear();
             let mut bounded = (&mut self.input).take(ROW_BYTES_MAX as u64 + 1);
             let read = bounded.read_until(b'\n', &mut self.text);
-            let (path, line) = (self.path.clone(), self.line);
+            let (path, line) = (&self.path, self.line);
             let count = read.map_err(|source| match self.gzip && source.raw_os_error().is_none() {
                 true => FileError::Gzip { path: path.clone(), line, detail: source.to_string() },
                 false => FileError::Read { path: path.clone(), line, source },
@@ -200,7 +209,10 @@ impl Lines {
                 return Ok(None);
             }
             if count > ROW_BYTES_MAX {
-                return Err(FileError::LongRow { path, line });
+                return Err(FileError::LongRow { path: path.clone(), line });
+            }
+            if line == 0 && self.text.starts_with(BYTE_ORDER_MARK) {
+                self.text.drain(..BYTE_ORDER_MARK.len());
             }
             self.line += 1;
             let end = self.text.trim_ascii_end().len();

@@ -6,8 +6,9 @@
 //!
 //! Where there is a live index with the rows of the weights that are served, it has to embed the same nodes. So changed
 //! nodes are left to it for a turn, in which it hands over what it computes; what it has not come to then is computed
-//! here. What it has handed over comes first, before what is computed later. A row of other weights than those that are
-//! served, or one that may be older than a row that was computed here, is not used: its node is due.
+//! here. What it has handed over comes first, before what is computed later, and of a node that it has embedded several
+//! times the last row. A row of other weights than those that are served, or one that may be older than a row that was
+//! computed here, is not used: its node is due.
 //!
 //! A slice that was taken is owed until it was delivered: what could not be delivered is given back. Deleted nodes have
 //! no row any more. What is to become of them is the matter of whoever knows their names.
@@ -16,7 +17,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use hashbrown::HashSet;
+use hashbrown::{HashMap, HashSet};
 
 use super::engine::QueryEngine;
 use super::index::{HandedRows, LiveIndex};
@@ -41,9 +42,10 @@ pub struct ChangeFeed {
     due: Vec<NodeId>,
     /// Computed by the index, and not delivered.
     handed: VecDeque<HandedRows>,
-    /// Nodes whose rows were computed here since rows were taken from the index, and those from the time before: the
-    /// index may have computed theirs before.
-    computed: [HashSet<NodeId>; 2],
+    /// Until when rows were computed here, of nodes that the index may have claimed before.
+    computed: HashMap<NodeId, Instant>,
+    /// When rows were taken from the index last.
+    taken: Instant,
     /// How long it took to compute the last rows here.
     computing: Duration,
     /// What was learned when nodes were left to the index that are not delivered yet, and when that was.
@@ -97,10 +99,11 @@ impl ChangeFeed {
     pub fn new(engine: Arc<QueryEngine>, options: FeedOptions) -> Self {
         engine.states.changed.follow();
         engine.index.iter().for_each(|index| index.handover.left.follow());
-        let (due, handed, computed) = (Vec::new(), VecDeque::new(), Default::default());
+        let (due, handed, computed) = (Vec::new(), VecDeque::new(), HashMap::new());
+        let taken = Instant::now();
         let (computing, left, learned, since) = (Duration::ZERO, None, None, None);
         let (pass, passed) = (None, None);
-        Self { engine, options, due, handed, computed, computing, left, learned, since, pass, passed }
+        Self { engine, options, due, handed, computed, taken, computing, left, learned, since, pass, passed }
     }
 
     /// Whether `node` has a row.
@@ -182,11 +185,14 @@ impl ChangeFeed {
     /// No weights were published yet, or storage failed: what was to be taken is due as before.
     pub fn next_rows(&mut self) -> Result<Vec<ChangedRows>, QueryError> {
         self.computing = Duration::ZERO;
-        let (mut moments, mut count) = (Vec::new(), 0);
-        while count < self.options.slice_rows.max(1)
-            && let Some(handed) = self.handed.pop_front()
+        let (mut moments, mut left) = (Vec::new(), self.options.slice_rows.max(1));
+        while left > 0
+            && let Some(mut handed) = self.handed.pop_front()
         {
-            count += handed.nodes.len();
+            if let Some(rest) = handed.split_off(left) {
+                self.handed.push_front(rest);
+            }
+            left -= handed.nodes.len();
             moments.push(self.rows_handed(handed));
         }
         if !moments.is_empty() {
@@ -262,16 +268,21 @@ impl ChangeFeed {
     /// of rows may wait.
     fn take_handed(&mut self, bytes_max: usize) {
         let Some(index) = &self.engine.index else { return };
+        let before = self.taken;
         self.handed.extend(index.handover.take(bytes_max, &mut self.due));
+        self.taken = Instant::now();
+        let mut later = HashSet::new();
+        self.handed.iter_mut().rev().for_each(|rows| rows.retain(|node| later.insert(node)));
+        self.handed.retain(|rows| !rows.nodes.is_empty());
         // Their rows are yet to be computed, with whatever has changed since.
         self.due.iter().for_each(|&node| _ = self.engine.states.changed.take_one(node));
-        self.computed.swap(0, 1);
-        self.computed[0].clear();
+        // What waited was claimed since rows were taken before.
+        self.computed.retain(|_, at| *at >= before);
     }
 
     /// The rows that the index has computed. What is not to be used of them is due.
     fn rows_handed(&mut self, handed: HandedRows) -> ChangedRows {
-        let HandedRows { moment, nodes: handed, vectors, last_events } = handed;
+        let HandedRows { moment, claimed, nodes: handed, vectors, last_events } = handed;
         let QueryEngine { stores, states, .. } = &*self.engine;
         let is_served = self.engine.model().is_some_and(|weights| weights.is(&moment.weights));
         let width = moment.weights.model().needs().embedding_dim.max(1);
@@ -279,7 +290,7 @@ impl ChangeFeed {
         for ((node, vector), last_event) in
             handed.into_iter().zip(vectors.chunks_exact(width)).zip(last_events)
         {
-            if !is_served || self.computed.iter().any(|nodes| nodes.contains(&node)) {
+            if !is_served || self.computed.get(&node).is_some_and(|at| *at >= claimed) {
                 self.due.push(node);
                 continue;
             }
@@ -322,9 +333,6 @@ impl ChangeFeed {
     /// As [`next_rows`](Self::next_rows).
     pub fn rows_of(&mut self, nodes: Vec<NodeId>) -> Result<ChangedRows, QueryError> {
         let begun = Instant::now();
-        if self.engine.index.is_some() {
-            self.computed[0].extend(&nodes);
-        }
         let moment = self.engine.moment(None)?.without_rows();
         let states = &self.engine.states;
         let known = nodes.iter().filter(|&&node| states.has(node));
@@ -339,6 +347,10 @@ impl ChangeFeed {
             NodeEmbedding::Unknown | NodeEmbedding::NotFinite => None,
         };
         let rows = keys.into_iter().zip(found).filter_map(row).collect();
+        if self.engine.index.is_some() {
+            let until = Instant::now();
+            self.computed.extend(nodes.iter().map(|&node| (node, until)));
+        }
         self.computing = begun.elapsed();
         Ok(ChangedRows {
             nodes,

@@ -13,8 +13,8 @@ use crate::event::{NodeId, NodeTable};
 use crate::model::Needs;
 use crate::model::tables::{read_nodes, write_nodes};
 
-/// Share of such negatives for a model that needs this, unless another is set. Walks tell pairs that ever met from others
-/// all too well; alone they lose more on random negatives than they do beside embeddings.
+/// Share of such negatives for a model that needs this, unless another is set. Walks tell pairs that ever met from
+/// others all too well; alone they lose more on random negatives than they do beside embeddings.
 #[must_use]
 pub fn met_share(needs: &Needs) -> f64 {
     match needs.walks {

@@ -40,6 +40,34 @@ fn share(value: &Value, key: &str) -> f64 {
 }
 
 #[test]
+fn lines_of_json_are_the_same_stream_as_csv_and_what_is_no_edge_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let flags = ["--model", "edgebank", "--batch-events", "20"];
+    let csv = eval(folder.path(), &flags).unwrap();
+    let lines = std::fs::read_to_string(folder.path().join("events.csv")).unwrap();
+    let line = |line: &str| {
+        let fields: Vec<&str> = line.split(',').collect();
+        format!(r#"{{"src":"{}","dst":"{}","ts":{}}}"#, fields[0], fields[1], fields[2]) + "\n"
+    };
+    let mut text: String = lines.lines().skip(1).map(line).collect();
+    let (events, json) = (folder.path().join("events.jsonl"), folder.path().join("lines.json"));
+    let eval = |text: &str| {
+        std::fs::write(&events, text).unwrap();
+        let mut line = vec!["eval", "--events", events.to_str().unwrap(), "--json", json.to_str().unwrap()];
+        line.extend_from_slice(&flags);
+        run(&Line::try_parse_from(line)?.args)?;
+        anyhow::Ok(serde_json::from_slice::<Value>(&std::fs::read(&json)?)?)
+    };
+    let found = eval(&text).unwrap();
+    for key in ["test_average_precision", "events_count", "nodes_count"] {
+        assert_eq!(found[key], csv[key], "{key}");
+    }
+    text.push_str(r#"{"op":"delete","node":"u1"}"#);
+    let refused = eval(&text).unwrap_err().to_string();
+    assert!(refused.contains("events.jsonl row 400: the event is no edge"), "{refused}");
+}
+
+#[test]
 fn edgebank_under_dyglib_writes_the_promised_keys() {
     let folder = tempfile::tempdir().unwrap();
     let found =

@@ -187,6 +187,40 @@ fn neither_a_row_of_other_weights_nor_one_of_a_deleted_node_nor_an_older_one_com
 }
 
 #[test]
+fn a_node_that_changes_often_is_one_row_and_stays_with_the_index() {
+    let mut pair = Pair::of(small_engine(), OPTIONS);
+    for value in [0.2, 0.3, 0.4] {
+        publish(&pair.engine, "7", value);
+        pair.embed();
+    }
+    pair.feed.take();
+    let moments = pair.feed.next_rows().unwrap();
+    let rows: Vec<_> = moments.iter().flat_map(|moment| &moment.rows).collect();
+    assert_eq!(rows.len(), 1, "{moments:?}");
+    assert_as_requested(&pair.engine, moments.last().unwrap());
+
+    // Computed by the feed in one turn, and changed again in the same: what the index computes then is newer.
+    let seven = pair.engine.stores.keys.lookup(&"7".into()).unwrap();
+    for value in [0.5, 0.6] {
+        assert_eq!(pair.feed.rows_of(vec![seven]).unwrap().rows.len(), 1);
+        publish(&pair.engine, "7", value);
+        pair.embed();
+        assert_eq!(pair.delivered(), ["7"]);
+    }
+}
+
+#[test]
+fn rows_of_a_moment_are_delivered_in_slices() {
+    let mut pair = Pair::of(small_engine(), FeedOptions { slice_rows: 2, ..OPTIONS });
+    pair.publish(&["alice", "bob", "7"]);
+    pair.embed();
+    pair.feed.take();
+    let counts: Vec<usize> =
+        (0..3).map(|_| pair.feed.next_rows().unwrap().iter().map(|moment| moment.rows.len()).sum()).collect();
+    assert_eq!((counts, pair.feed.pending()), (vec![2, 1, 0], 0));
+}
+
+#[test]
 fn rows_that_cannot_be_delivered_or_computed_are_due_and_meanwhile_none_wait() {
     let mut pair = Pair::of(small_engine(), OPTIONS);
     for key in ["bob", "7"] {

@@ -1,8 +1,8 @@
 //! A trained model under the protocols: no score may depend on anything that comes after it, and on the
 //! benchmark file the published accuracy must come out.
 //!
-//! The accuracy tests train for a minute or more in a release build, so they run only on request
-//! (`cargo test --release -- --ignored`).
+//! The accuracy tests train for a minute or more, so they run only on request
+//! (`cargo test --profile checked --test it -- --ignored`).
 
 use evergraph::cli::events::read_stream;
 use evergraph::device::Device;

@@ -69,7 +69,8 @@ pub(super) struct IndexArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     threads: Option<u32>,
     /// Nodes that change per second in the last part
-    #[arg(long, value_name = "N", default_value_t = 5000, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    #[arg(long, value_name = "N", default_value_t = 5000)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     updates: u32,
     /// Write the embeddings of all nodes to this file, 32-bit floats in little-endian order, to measure others by
     #[arg(long, value_name = "FILE")]

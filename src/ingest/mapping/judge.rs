@@ -83,9 +83,11 @@ fn read_key<'a>(mapping: &Mapping, around: &Around<'a>) -> Result<Found<'a>, Rej
         (Err(_), Some(text)) => {
             Ok(Found { places: vec![Seen::One(Scalar::Text(Cow::Borrowed(text)))], ..Found::default() })
         }
-        (Err(error), None) => {
+        // Else it is named already.
+        (Err(error), None) if matches!(key, Document::Json(_)) => {
             Err(Rejection::new(error.reason, format!("the key of the message: {}", error.detail)))
         }
+        (Err(error), None) => Err(error),
     }
 }
 

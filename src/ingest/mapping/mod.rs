@@ -244,8 +244,8 @@ impl Mapping {
 
     /// Fields of a document without an envelope, at its top, in which something is read.
     pub(super) fn fields(&self) -> impl Iterator<Item = &str> {
-        let has_none = self.plans.envelope != Envelope::None;
-        self.plans.value.names(source::DATA).filter(move |_| !has_none)
+        let is_bare = self.plans.envelope == Envelope::None;
+        self.plans.value.names(source::DATA).filter(move |_| is_bare)
     }
 
     /// The places of a table's columns.

@@ -487,8 +487,11 @@ fn plain_events_may_be_written_as_avro() {
     assert_eq!(read_avro(None, &event).unwrap(), plain.into_events().collect::<Vec<_>>());
     let list = serde_json::json!(["a", 7, null, 5]);
     let refused = read_avro(None, &list).unwrap_err();
-    assert_eq!(refused.reason, Reason::Undecodable);
-    assert!(refused.detail.contains("schema 1") && refused.detail.contains("a record"), "{refused}");
+    assert_eq!(refused.reason, Reason::WrongType);
+    assert!(
+        refused.detail.contains("written by schema 1") && refused.detail.contains("a record"),
+        "{refused}"
+    );
 }
 
 proptest! {

@@ -273,3 +273,54 @@ fn idempotency_key(file: &str, row: u64, event: &Event) -> String {
     let name: String = file.chars().take(100).collect();
     format!("{name}:{row}:{whole:016x}")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pushed(file: &str, text: &str, from_row: u64) -> (Vec<String>, ProduceReport) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(file);
+        std::fs::write(&path, text).unwrap();
+        let mut rows = Rows {
+            reader: rows::Rows::open(&path, DecodeOptions::default(), None).unwrap(),
+            pace: None,
+            prefix: Some(Fingerprint::of(&path).unwrap().first()),
+            row: 0,
+            report: ProduceReport::default(),
+            started: Instant::now(),
+            reported_at: Instant::now(),
+            progress: &mut |_| {},
+        };
+        rows.skip(from_row).unwrap();
+        let (mut all, mut text) = (Vec::new(), Vec::new());
+        while let Some(node) = rows.next_into(&mut text).unwrap() {
+            all.push(format!("{node} {}", String::from_utf8(std::mem::take(&mut text)).unwrap()));
+        }
+        (all, rows.report)
+    }
+
+    #[test]
+    fn lines_of_json_are_pushed_as_they_are_where_they_have_a_key_and_get_one_where_not() {
+        let own = r#"{"src":"a","dst":"b","ts":1,"idempotency_key":"mine"}"#;
+        let lines =
+            [own, r#"{"op":"delete","node":"c"}"#, "{}", r#"{"op":"node","node":7,"ts":2,"features":[0.5]}"#];
+        let (events, report) = pushed("events.jsonl", &lines.join("\n"), 0);
+        assert_eq!(events[0], format!("a {own}"));
+        assert!(
+            events[1].starts_with(r#"c {"op":"delete","src":"c","#) && events[1].contains(":1:"),
+            "{events:?}"
+        );
+        assert!(events[2].starts_with(r#"7 {"op":"node","src":7,"ts":2,"features":[0.5],"#), "{events:?}");
+        assert!(events[1].contains(r#""idempotency_key":"events.jsonl#1-"#), "{events:?}");
+        assert_eq!((events.len(), report.rows, report.bad_rows), (3, 4, 1));
+        let (rest, _) = pushed("events.jsonl", &lines.join("\n"), 3);
+        assert_eq!(rest, events[2..], "a row has the same key from wherever a push begins");
+    }
+
+    #[test]
+    fn a_byte_order_mark_is_no_part_of_the_first_line() {
+        let (events, report) = pushed("events.ndjson", "\u{feff}{\"src\":1,\"dst\":2,\"ts\":3}\n", 0);
+        assert_eq!((events.len(), report.bad_rows), (1, 0), "{events:?}");
+    }
+}

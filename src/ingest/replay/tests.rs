@@ -258,3 +258,21 @@ fn events_are_paced_however_many_a_row_has() {
     assert!(started.elapsed() >= Duration::from_millis(950), "{:?}", started.elapsed());
     assert_eq!(replay.stats().snapshot().received, 1_000);
 }
+
+#[test]
+fn rows_of_a_parquet_file_are_read_once_and_a_row_that_is_no_event_is_a_letter() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corpora/parquet/good-columns.parquet");
+    let (log, wiring) = FakeLog::start(folder.path(), AdmitOptions::default());
+    let options = ReplayOptions::new(&path);
+    for received in [3, 0] {
+        let replay = Replay::start(options.clone(), wiring.clone()).unwrap();
+        assert!(replay.name().starts_with("file:good-columns.parquet#"), "{}", replay.name());
+        assert!(replay.wait(LONG));
+        assert_eq!((replay.next_row(), replay.stats().snapshot().received), (3, received));
+    }
+    // The stream has no features, and the first row has.
+    assert_eq!(offsets(&log), [1]);
+    let letters = std::fs::read_to_string(folder.path().join("dead.jsonl")).unwrap();
+    assert!(letters.contains("row 2: src") && letters.lines().count() == 2, "{letters}");
+}

@@ -10,9 +10,12 @@
 //! | a float that is not finite | the text `NaN`, `Infinity` or `-Infinity` |
 //!
 //! Without a mapping they are plain events, whose features are a list `features` or the columns `f0`, `f1`, …, as in a
-//! CSV file. The file is read by the `parquet` crate, row by row: its other interface, of columns, is faster and would
-//! have to be taken apart into rows here. Where that panics over a file, the file is damaged.
+//! CSV file. Columns that nobody reads are not decoded. The file is read by the `parquet` crate, row by row: its other
+//! interface, of columns, is faster and would have to be taken apart into rows here. That crate bounds neither the
+//! depth of a schema nor what it allocates by it; where it panics over a file, the file cannot be read.
 
+use std::collections::HashSet;
+use std::fmt::Write;
 use std::fs::File;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -21,6 +24,7 @@ use std::sync::Arc;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::reader::RowIter;
 use parquet::record::{Field, Row as ParquetRow};
+use parquet::schema::types::Type;
 use serde_json::{Map, Value};
 
 use super::Row;
@@ -60,6 +64,10 @@ impl ParquetRows {
             opened.map_err(|detail| FileError::Parquet { path: path.to_path_buf(), row: 0, detail })?;
         let schema = file.metadata().file_metadata().schema();
         let names: Vec<String> = schema.get_fields().iter().map(|field| field.name().to_owned()).collect();
+        let mut seen = HashSet::new();
+        if let Some(column) = names.iter().find(|name| !seen.insert(name.as_str())) {
+            return Err(FileError::DuplicateColumn { path: path.to_path_buf(), column: column.clone() });
+        }
         let is_there = |column: &str| names.iter().any(|name| name == column);
         let has_list = is_there("features");
         let features = match (&mapping, has_list) {
@@ -77,14 +85,22 @@ impl ParquetRows {
             let found = names.join(", ");
             return Err(FileError::MissingColumn { path: path.to_path_buf(), column, found });
         }
-        let is_known = |name: &String| COLUMNS.contains(&name.as_str()) || (features > 0 && is_feature(name));
+        let is_read = |name: &str| match &mapping {
+            None => COLUMNS.contains(&name) || (features > 0 && is_feature(name)),
+            Some(mapping) => mapping.fields().next().is_none() || mapping.fields().any(|field| field == name),
+        };
         let unknown = match &mapping {
-            None => names.into_iter().filter(|name| !is_known(name)).collect(),
+            None => names.iter().filter(|name| !is_read(name)).cloned().collect(),
             Some(_) => Vec::new(),
         };
+        let read = schema.get_fields().iter().filter(|field| is_read(field.name())).cloned().collect();
+        let read = Type::group_type_builder(schema.name()).with_fields(read).build();
+        let projected = guarded(|| RowIter::from_file_into(Box::new(file)).project(Some(read?)));
+        let rows =
+            projected.map_err(|detail| FileError::Parquet { path: path.to_path_buf(), row: 0, detail })?;
         Ok(Self {
             path: path.to_path_buf(),
-            rows: RowIter::from_file_into(Box::new(file)),
+            rows,
             reader: MessageReader::new(options, mapping),
             row: 0,
             current: Document::Value(Value::Null),
@@ -104,15 +120,17 @@ impl ParquetRows {
             return None;
         }
         Some(format!(
-            "{}: ignoring unknown columns {}; known are src, dst, ts, label, type, features or f0, f1, …",
+            "{}: ignoring unknown columns {}; known are {} or f0, f1, …",
             self.path.display(),
-            self.unknown.join(", ")
+            self.unknown.join(", "),
+            COLUMNS.join(", ")
         ))
     }
 
     pub fn add_row_text(&self, text: &mut String) {
         if let Document::Value(value) = &self.current {
-            text.push_str(&value.to_string());
+            // Into memory: there is nothing that can fail.
+            let _ = write!(text, "{value}");
         }
     }
 
@@ -122,10 +140,11 @@ impl ParquetRows {
             guarded(|| rows.next().transpose().map(|found| found.map(|found| object(found, *features))));
         let found = read.map_err(|detail| FileError::Parquet { path: path.clone(), row: *row, detail })?;
         let Some(value) = found else { return Ok(None) };
+        let number = self.row;
         self.row += 1;
         self.current = Document::Value(value);
         Ok(Some(self.reader.read_document(&self.current).map_err(|rejection| Rejection {
-            detail: format!("{} row {}: {}", self.path.display(), self.row, rejection.detail),
+            detail: format!("{} row {number}: {}", self.path.display(), rejection.detail),
             ..rejection
         })))
     }
@@ -138,7 +157,10 @@ fn guarded<T>(work: impl FnOnce() -> parquet::errors::Result<T>) -> Result<T, St
         Err(panic) => {
             let words = panic.downcast_ref::<String>().map(String::as_str);
             let words = words.or_else(|| panic.downcast_ref::<&str>().copied());
-            Err(format!("it is damaged ({})", words.unwrap_or("the reader stopped")))
+            Err(format!(
+                "it is damaged, or of a kind that is not read ({})",
+                words.unwrap_or("the reader stopped")
+            ))
         }
     }
 }
@@ -177,7 +199,8 @@ fn value(field: Field) -> Value {
         Field::Float16(real) => number(real.to_f64()),
         Field::Float(real) => number(real.into()),
         Field::Double(real) => number(real),
-        Field::Decimal(_) => field.to_string().into(),
+        // One without places behind its point has the point all the same.
+        Field::Decimal(_) => field.to_string().trim_end_matches('.').into(),
         Field::Str(text) => text.into(),
         Field::Bytes(bytes) => characters(bytes.data()).into(),
         Field::Group(row) => object(row, 0),
@@ -200,8 +223,8 @@ fn name(field: Field) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::{EdgeEvent, Event, EventTime};
-    use crate::ingest::mapping::MappingOptions;
+    use crate::event::{EdgeEvent, Event, EventTime, Incoming};
+    use crate::ingest::mapping::{Decoded, MappingOptions};
     use crate::ingest::rejection::Reason;
 
     /// A file that was written by pyarrow.
@@ -243,7 +266,7 @@ mod tests {
         assert_eq!((second.features.len(), second.label), (0, None), "fields without a value");
         let third = edges[2].as_ref().unwrap_err();
         assert_eq!(third.reason, Reason::MissingField);
-        assert!(third.detail.contains("good-columns.parquet row 3: src"), "{third}");
+        assert!(third.detail.contains("good-columns.parquet row 2: src"), "{third}");
         assert_eq!(edges.len(), 3);
         let mut text = String::new();
         rows.add_row_text(&mut text);
@@ -258,6 +281,19 @@ mod tests {
         let read: Vec<_> = edges.iter().map(|edge| (edge.time.0, edge.features.clone())).collect();
         assert_eq!(read, [(1, vec![0.5, 1.0]), (2, vec![]), (3, vec![])], "over two groups of rows");
         assert!(self::edges(&mut open("good-empty", None).unwrap()).is_empty());
+    }
+
+    #[test]
+    fn a_whole_decimal_is_an_integer_and_a_row_may_have_a_key_of_its_own() {
+        let mut rows = open("good-decimal-ids", None).unwrap();
+        let mut read = Vec::new();
+        while let Some(row) = rows.next_row().unwrap() {
+            let Decoded::One(Incoming { event: Event::Edge(edge), idempotency }) = row.unwrap() else {
+                panic!()
+            };
+            read.push((edge.src, idempotency.is_some()));
+        }
+        assert_eq!(read, [(19.into(), true), (20.into(), false)]);
     }
 
     #[test]
@@ -287,8 +323,10 @@ mod tests {
             let error = open(name, None).err().unwrap().to_string();
             assert!(error.contains(name) && error.contains("as Parquet after row 0"), "{error}");
         }
-        let error = open("bad-no-time", None).err().unwrap().to_string();
-        assert!(error.contains("no column 'ts'"), "{error}");
+        for (name, why) in [("bad-no-time", "no column 'ts'"), ("bad-twice", "column 'src' twice")] {
+            let error = open(name, None).err().unwrap().to_string();
+            assert!(error.contains(why), "{error}");
+        }
         for (name, why) in [("bad-page", "after row 0"), ("bad-brotli", "brotli")] {
             let error = open(name, None).unwrap().next_row().unwrap_err().to_string();
             assert!(error.contains(why), "{error}");

@@ -7,8 +7,10 @@
 //!
 //! A claim holds the lock until its rows are there. So whoever takes rows has those of all claims before, and all that
 //! come later are of a later moment. Beyond a bound of bytes nothing is claimed: the feed computes what it still owes.
+//! Rows that were taken do not count any more, so as many again may be on their way to the brokers.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
 
 use parking_lot::{Mutex, MutexGuard};
 
@@ -37,6 +39,8 @@ struct Waiting {
 /// Rows of nodes at one moment.
 pub(in crate::serving) struct HandedRows {
     pub moment: Moment,
+    /// When their nodes were claimed.
+    pub claimed: Instant,
     pub nodes: Vec<NodeId>,
     /// `[nodes, width]`.
     pub vectors: Vec<f32>,
@@ -48,6 +52,7 @@ pub(in crate::serving) struct HandedRows {
 pub(super) struct Claim<'a> {
     handover: &'a Handover,
     waiting: MutexGuard<'a, Waiting>,
+    claimed: Instant,
     moment: Moment,
     /// The nodes, and the places that they have among all that are embedded.
     nodes: Vec<NodeId>,
@@ -78,19 +83,47 @@ impl Handover {
         nodes: &[NodeId],
     ) -> Option<Claim<'_>> {
         let waiting = self.waiting.lock();
-        let bytes = bytes_of(nodes.len(), weights.model().needs().embedding_dim);
-        if waiting.bytes + bytes > waiting.bytes_max {
-            return None;
-        }
+        let row_bytes = bytes_of(1, weights.model().needs().embedding_dim);
+        let room = waiting.bytes_max.saturating_sub(waiting.bytes) / row_bytes;
+        let claimed = Instant::now();
         // Before they are claimed: what was learned then is in their rows.
         let moment = engine.moment(None).ok().filter(|moment| moment.weights.is(weights))?.without_rows();
         let states = &engine.states;
         // Of both, where both have it.
         let is_owed = |node| [&self.left, &states.changed].map(|owed| owed.take_one(node)).contains(&true);
-        let claimed = nodes.iter().copied().enumerate();
-        let claimed = claimed.filter(|&(_, node)| states.has(node) && is_owed(node));
-        let (places, nodes): (Vec<_>, Vec<_>) = claimed.unzip();
-        (!nodes.is_empty()).then_some(Claim { handover: self, waiting, moment, nodes, places })
+        let owed = nodes.iter().copied().enumerate().filter(|&(_, node)| states.has(node) && is_owed(node));
+        let (places, nodes): (Vec<_>, Vec<_>) = owed.take(room).unzip();
+        (!nodes.is_empty()).then_some(Claim { handover: self, waiting, claimed, moment, nodes, places })
+    }
+}
+
+impl HandedRows {
+    /// Keeps the rows of the nodes that `keep` accepts; it is asked about the last one first.
+    pub fn retain(&mut self, mut keep: impl FnMut(NodeId) -> bool) {
+        let mut kept: Vec<bool> = self.nodes.iter().rev().map(|&node| keep(node)).collect();
+        kept.reverse();
+        if kept.iter().all(|kept| *kept) {
+            return;
+        }
+        let width = self.vectors.len() / self.nodes.len().max(1);
+        let mut of_values = kept.iter().flat_map(|&kept| std::iter::repeat_n(kept, width));
+        self.vectors.retain(|_| of_values.next().unwrap_or(false));
+        let mut of_events = kept.iter();
+        self.last_events.retain(|_| of_events.next().copied().unwrap_or(false));
+        let mut of_nodes = kept.iter();
+        self.nodes.retain(|_| of_nodes.next().copied().unwrap_or(false));
+    }
+
+    /// Leaves the first `count` rows and returns the others; `None` if there are none.
+    pub fn split_off(&mut self, count: usize) -> Option<Self> {
+        let width = self.vectors.len() / self.nodes.len().max(1);
+        (self.nodes.len() > count).then(|| Self {
+            moment: self.moment.clone(),
+            claimed: self.claimed,
+            nodes: self.nodes.split_off(count),
+            vectors: self.vectors.split_off(count * width),
+            last_events: self.last_events.split_off(count),
+        })
     }
 }
 
@@ -110,10 +143,10 @@ impl Claim<'_> {
         let last_events = self.nodes.iter().map(last_event).collect::<Result<_, _>>()?;
         let vectors = self.places.iter().flat_map(|place| &vectors[place * width..][..width]);
         let vectors = vectors.copied().collect();
-        let (nodes, moment) = (std::mem::take(&mut self.nodes), self.moment.clone());
+        let (nodes, moment, claimed) = (std::mem::take(&mut self.nodes), self.moment.clone(), self.claimed);
         self.handover.count.fetch_add(nodes.len(), Ordering::AcqRel);
         self.waiting.bytes += bytes_of(nodes.len(), width);
-        self.waiting.rows.push(HandedRows { moment, nodes, vectors, last_events });
+        self.waiting.rows.push(HandedRows { moment, claimed, nodes, vectors, last_events });
         Ok(())
     }
 }

@@ -15,6 +15,7 @@
 //! because of these bounds: that of `apache-avro` follows a value as deep as it goes, on the stack. `schema` has the
 //! types, `value` what stands in the bytes.
 
+mod fault;
 mod schema;
 mod value;
 
@@ -23,6 +24,7 @@ use std::fmt;
 use serde::de::DeserializeSeed;
 use thiserror::Error;
 
+use self::fault::Fault;
 use self::schema::Node;
 use self::value::Reader;
 use super::text::Text;
@@ -42,9 +44,17 @@ pub enum AvroError {
     /// It has too many values, or its text would be too long.
     #[error("the value is too large")]
     TooLarge,
-    /// They are not what the schema describes, or not what is read.
+    /// They are not what the schema describes.
     #[error("{}{why}", place(at))]
     Undecodable {
+        /// The field, as a pointer from the root.
+        at: String,
+        /// What is wrong there.
+        why: String,
+    },
+    /// Whoever reads takes no such value.
+    #[error("{}{why}", place(at))]
+    Unexpected {
         /// The field, as a pointer from the root.
         at: String,
         /// What is wrong there.
@@ -78,7 +88,7 @@ impl AvroSchema {
     ) -> Result<S::Value, AvroError> {
         let mut reader = Reader::new(&self.0, bytes, values_max);
         let read = seed.deserialize(reader.value()).and_then(|value| reader.end().map(|()| value));
-        read.map_err(|fault| reader.explain(&fault))
+        read.map_err(|fault| reader.explain(fault))
     }
 
     /// Reads a value as JSON text of at most `bytes_max` bytes.
@@ -91,8 +101,8 @@ impl AvroSchema {
         let written = serde_transcode::transcode(reader.value(), &mut json);
         match (written, json.into_inner().finish()) {
             (_, None) => Err(AvroError::TooLarge),
-            (Err(fault), _) => Err(reader.explain(&fault)),
-            (Ok(()), Some(text)) => reader.end().map(|()| text).map_err(|fault| reader.explain(&fault)),
+            (Err(error), _) => Err(reader.explain(Fault::Bytes(error.to_string()))),
+            (Ok(()), Some(text)) => reader.end().map(|()| text).map_err(|fault| reader.explain(fault)),
         }
     }
 }

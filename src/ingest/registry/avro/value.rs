@@ -1,15 +1,16 @@
-//! A value in Avro's binary encoding, as serde reads one: texts are borrowed from the bytes and the schema, and nothing
-//! is copied that nobody keeps. What went wrong is explained by where the reader stands then.
+//! A value in Avro's binary encoding, as serde reads one: texts are borrowed from the bytes and the schema, and what is
+//! skipped is only checked. What went wrong is explained by where the reader stands then.
 
 use std::borrow::Cow;
-use std::fmt::Display;
+use std::fmt;
 use std::slice::Iter;
 
-use serde::de::value::{BorrowedStrDeserializer, Error as Fault};
-use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde::de::value::BorrowedStrDeserializer;
+use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde::forward_to_deserialize_any;
 
 use super::AvroError;
+use super::fault::{Fault, fault};
 use super::schema::Node;
 use crate::ingest::document::{characters, no_number};
 
@@ -37,10 +38,6 @@ pub(super) struct Value<'r, 'a> {
     depth: usize,
 }
 
-fn fault(why: impl Display) -> Fault {
-    Fault::custom(why)
-}
-
 impl<'a> Reader<'a> {
     pub fn new(nodes: &'a [Node], bytes: &'a [u8], values_max: usize) -> Self {
         Self { nodes, bytes, values_left: Some(values_max), path: Vec::new() }
@@ -60,12 +57,19 @@ impl<'a> Reader<'a> {
     }
 
     /// Why reading ended here.
-    pub fn explain(&self, fault: &dyn Display) -> AvroError {
-        if self.values_left.is_none() {
-            return AvroError::TooLarge;
-        }
+    pub fn explain(&self, fault: Fault) -> AvroError {
         let at = self.path.iter().flat_map(|name| ["/", name]).collect();
-        AvroError::Undecodable { at, why: fault.to_string() }
+        match fault {
+            _ if self.values_left.is_none() => AvroError::TooLarge,
+            Fault::Bytes(why) => AvroError::Undecodable { at, why },
+            Fault::Value(why) => AvroError::Unexpected { at, why },
+        }
+    }
+
+    /// Counts so many values.
+    fn count(&mut self, values: usize) -> Result<(), Fault> {
+        self.values_left = self.values_left.and_then(|left| left.checked_sub(values));
+        if self.values_left.is_none() { Err(fault("it has too many values")) } else { Ok(()) }
     }
 
     /// The type at a place, by names and branches of unions, and how many levels may be below it.
@@ -80,10 +84,7 @@ impl<'a> Reader<'a> {
             depth = depth
                 .checked_sub(1)
                 .ok_or_else(|| fault(format_args!("it is more than {DEPTH_MAX} levels deep")))?;
-            self.values_left = self.values_left.and_then(|left| left.checked_sub(1));
-            if self.values_left.is_none() {
-                return Err(fault("it has too many values"));
-            }
+            self.count(1)?;
             let Node::Union(branches) = node else { return Ok((node, depth)) };
             at = *self.one_of(branches, "branch")?;
         }
@@ -167,13 +168,12 @@ fn decimal(bytes: &[u8], scale: usize) -> Result<String, Fault> {
     Ok(format!("{sign}{whole}{point}{fraction}"))
 }
 
-impl<'de> Deserializer<'de> for Value<'_, 'de> {
-    type Error = Fault;
-
-    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+impl<'de> Value<'_, 'de> {
+    /// Shows the value to a visitor, who needs no texts of what it skips.
+    fn show<V: Visitor<'de>>(self, visitor: V, skips: bool) -> Result<V::Value, Fault> {
         let Self { reader, at, depth } = self;
         let (node, depth) = reader.enter(at, depth)?;
-        let text = |text, visitor: V| match text {
+        let text = |bytes, visitor: V| match characters(bytes) {
             Cow::Borrowed(text) => visitor.visit_borrowed_str(text),
             Cow::Owned(text) => visitor.visit_string(text),
         };
@@ -191,14 +191,21 @@ impl<'de> Deserializer<'de> for Value<'_, 'de> {
                 number => visitor.visit_borrowed_str(no_number(number)),
             },
             Node::String => visitor.visit_borrowed_str(reader.text()?),
-            Node::Bytes => text(characters(reader.bytes()?), visitor),
-            Node::Fixed(size) => text(characters(reader.take(*size)?), visitor),
-            Node::Decimal { scale, size } => {
-                let bytes = match size {
-                    Some(size) => reader.take(*size)?,
-                    None => reader.bytes()?,
+            Node::Bytes | Node::Fixed(_) | Node::Decimal { .. } => {
+                let bytes = match node {
+                    Node::Fixed(size) | Node::Decimal { size: Some(size), .. } => reader.take(*size)?,
+                    _ => reader.bytes()?,
                 };
-                visitor.visit_string(decimal(bytes, *scale)?)
+                match node {
+                    _ if skips => visitor.visit_unit(),
+                    Node::Decimal { scale, .. } => {
+                        let decimal = decimal(bytes, *scale)?;
+                        // A scale makes many digits of few bytes.
+                        reader.count(decimal.len())?;
+                        visitor.visit_string(decimal)
+                    }
+                    _ => text(bytes, visitor),
+                }
             }
             Node::Enum(symbols) => visitor.visit_borrowed_str(reader.one_of(symbols, "symbol")?),
             Node::Record(fields) => {
@@ -219,6 +226,18 @@ impl<'de> Deserializer<'de> for Value<'_, 'de> {
             Node::Of(_) | Node::Union(_) => Err(fault("the schema is not whole")),
         }
     }
+}
+
+impl<'de> Deserializer<'de> for Value<'_, 'de> {
+    type Error = Fault;
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+        self.show(visitor, false)
+    }
+
+    fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+        self.show(visitor, true)
+    }
 
     /// A structure has names, so it is a record or a map.
     fn deserialize_struct<V: Visitor<'de>>(
@@ -232,7 +251,7 @@ impl<'de> Deserializer<'de> for Value<'_, 'de> {
 
     forward_to_deserialize_any! {
         bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf option unit unit_struct
-        newtype_struct seq tuple tuple_struct map enum identifier ignored_any
+        newtype_struct seq tuple tuple_struct map enum identifier
     }
 }
 
@@ -242,7 +261,7 @@ struct Named<V>(V);
 impl<'a, V: Visitor<'a>> Visitor<'a> for Named<V> {
     type Value = V::Value;
 
-    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a record")
     }
 
