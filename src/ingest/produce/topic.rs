@@ -1,6 +1,7 @@
 //! To a Kafka topic: an idempotent producer, keyed by source node, so that one node's events keep their
 //! order in one partition.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
@@ -37,6 +38,8 @@ pub struct TopicTarget {
 #[derive(Default)]
 struct Acknowledged {
     count: AtomicU64,
+    /// Rows that were sent and not acknowledged yet: partitions acknowledge one without the other.
+    open: Mutex<BTreeSet<usize>>,
     failure: Mutex<Option<String>>,
     /// Keeps the client logged in.
     session: Session,
@@ -73,12 +76,14 @@ impl ClientContext for Acknowledged {
 }
 
 impl ProducerContext for Acknowledged {
-    type DeliveryOpaque = ();
+    /// The row.
+    type DeliveryOpaque = usize;
 
-    fn delivery(&self, result: &DeliveryResult<'_>, (): Self::DeliveryOpaque) {
+    fn delivery(&self, result: &DeliveryResult<'_>, row: Self::DeliveryOpaque) {
         match result {
             Ok(_) => {
                 self.count.fetch_add(1, SeqCst);
+                self.open.lock().remove(&row);
             }
             Err((error, _)) => {
                 self.failure.lock().get_or_insert_with(|| error.to_string());
@@ -156,17 +161,17 @@ impl TopicTarget {
         producer.context().session.log_in(&producer, CONNECT_TIMEOUT)?;
         rows.skip(options.from_row)?;
         let not_acknowledged = |rows: &Rows<'_>, detail| {
-            // Everything before the first unacknowledged message is there; it is not known which that is.
-            let from_row = options.from_row + rows.report.sent;
-            ProduceError::NotAcknowledged { detail, from_row }
+            let first = producer.context().open.lock().first().map(|&row| row as u64);
+            ProduceError::NotAcknowledged { detail, from_row: first.unwrap_or(rows.row) }
         };
         let mut value = Vec::new();
         while let Some(src) = {
             value.clear();
             rows.next_into(&mut value)?
         } {
-            let key = src.to_string();
-            let mut record = BaseRecord::to(&self.topic).key(&key).payload(&value);
+            let (key, row) = (src.to_string(), rows.row.saturating_sub(1) as usize);
+            producer.context().open.lock().insert(row);
+            let mut record = BaseRecord::with_opaque_to(&self.topic, row).key(&key).payload(&value);
             loop {
                 match producer.send(record) {
                     Ok(()) => break,
