@@ -124,7 +124,7 @@ ops-peers: ## measure every operation beside torch, PyG and burn; 5.4 GB of Pyth
 	@scripts/setup.sh
 	benches/ops/run.sh
 
-index-peers: ## measure the live index beside USearch, and write the page; needs 3 GB of memory
+index-peers: ## measure the live index beside USearch, and write the page
 	@scripts/setup.sh
 	benches/index/run.sh
 

@@ -1,6 +1,6 @@
 """The live index beside USearch: the same vectors, the same questions, what is like a node.
 
-    python3 benches/index/measure.py [--rows 1000000] [--dimension 100] [--updates 5000]
+    python3 benches/index/measure.py [--rows 200000] [--dimension 100] [--updates 5000]
 
 `evergraph bench index` goes first, and writes the vectors. Then USearch builds its graph of them, and is asked at
 several depths of search; recall is the share of the ten nearest by cosine that it finds. In the last part vectors change
@@ -34,7 +34,7 @@ THREADS = 2
 
 def main():
     flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    flags.add_argument("--rows", type=int, default=1_000_000)
+    flags.add_argument("--rows", type=int, default=200_000)
     flags.add_argument("--dimension", type=int, default=100)
     flags.add_argument("--updates", type=int, default=5000)
     given = flags.parse_args()

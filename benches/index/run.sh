@@ -2,9 +2,9 @@
 # Measures the live index beside USearch, an approximate index, over the same vectors, and writes
 # docs/benchmarks/index.json and docs/benchmarks/index.md.
 #
-#   benches/index/run.sh [--rows 1000000] [--dimension 100] [--updates 5000]
+#   benches/index/run.sh [--rows 200000] [--dimension 100] [--updates 5000]
 #
-# USearch is installed from PyPI to .cache/index; PYTHON names the CPython to use. Needs 3 GB of memory, and a machine
+# USearch is installed from PyPI to .cache/index; PYTHON names the CPython to use. Takes four minutes (of a million rows USearch builds its graph for longer than ten), and needs a machine
 # that does nothing else.
 set -euo pipefail
 here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
