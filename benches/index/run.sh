@@ -4,8 +4,8 @@
 #
 #   benches/index/run.sh [--rows 200000] [--dimension 100] [--updates 5000]
 #
-# USearch is installed from PyPI to .cache/index; PYTHON names the CPython to use. Takes four minutes (of a million rows USearch builds its graph for longer than ten), and needs a machine
-# that does nothing else.
+# USearch is installed from PyPI to .cache/index; PYTHON names the CPython to use. Takes four minutes (of a million rows
+# USearch builds its graph for longer than ten), on a machine that does nothing else.
 set -euo pipefail
 here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
 cd "$here/../.."
