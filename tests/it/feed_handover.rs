@@ -81,7 +81,7 @@ fn publish(engine: &QueryEngine, key: &str, value: f32) -> NodeId {
 /// Serves the same parameters as another version.
 fn serve_version(engine: &QueryEngine, version: u64) {
     let weights = engine.model().unwrap();
-    let other = Weights::new(weights.model().options().clone(), weights.parameters(), version).unwrap();
+    let other = Weights::new(*weights.model().options(), weights.parameters(), version).unwrap();
     engine.publish(other).unwrap();
 }
 
