@@ -501,7 +501,11 @@ proptest! {
             match (read(&options, &value.to_string()), read_avro(Some(&options), &value)) {
                 (Ok(json), Ok(avro)) => prop_assert_eq!(json, avro),
                 // Texts of floats may differ in their last digit.
-                (Err(json), Err(avro)) => prop_assert_eq!(json.reason, avro.reason, "{}, {}", json, avro),
+                (Err(json), Err(avro)) => {
+                    // A text with a field twice is malformed; of Avro a mapping does not take it.
+                    let of_seed = json.reason == Reason::MalformedJson && avro.reason == Reason::WrongType;
+                    prop_assert!(json.reason == avro.reason || of_seed, "{json}, {avro}");
+                }
                 (json, avro) => prop_assert!(false, "{json:?} as JSON, {avro:?} as Avro"),
             }
         }
