@@ -6,13 +6,9 @@ use anyhow::{Context, bail};
 
 use crate::event::{EdgeEvent, Event, Incoming, NodeId, NodeKey};
 use crate::ingest::csv::read_columns;
-use crate::ingest::decode::DecodeOptions;
 use crate::ingest::mapping::Decoded;
 use crate::ingest::rows::Rows;
 use crate::train::stream::{Stream, StreamBuilder};
-
-/// Longest feature row that is read.
-const FEATURES_MAX: usize = 1 << 20;
 
 /// The edges of an event file, in its order. What a person should know about it goes to `note`.
 ///
@@ -22,7 +18,7 @@ pub fn edges(
     path: &Path,
     note: &mut dyn FnMut(&str),
 ) -> anyhow::Result<impl Iterator<Item = anyhow::Result<EdgeEvent>>> {
-    let mut rows = Rows::open(path, DecodeOptions::for_rows_of(FEATURES_MAX), None)?;
+    let mut rows = Rows::open_plain(path)?;
     if let Some(warning) = rows.warning() {
         note(&warning);
     }

@@ -16,7 +16,6 @@ use table::Table;
 pub use table::read_columns;
 
 use super::file_error::FileError;
-use super::rejection::Rejection;
 use crate::event::{EdgeEvent, EventTime, NodeKey};
 
 const REQUIRED: &str = "src,dst,ts";
@@ -86,10 +85,9 @@ impl CsvReader {
         self.table.add_row_text(text);
     }
 
-    /// A rejection of the row read last, with its line.
-    pub(super) fn placed(&self, rejection: Rejection) -> Rejection {
-        let (path, line) = (self.table.path().display(), self.table.line());
-        Rejection { detail: format!("{path} line {line}: {}", rejection.detail), ..rejection }
+    /// The file, and the line of the row read last.
+    pub(super) fn place(&self) -> (&Path, u64) {
+        (self.table.path(), self.table.line())
     }
 
     fn event(&self) -> Result<EdgeEvent, FileError> {

@@ -21,6 +21,9 @@ use crate::event::{EdgeEvent, Event, Incoming, NodeKey};
 /// Endings of names of files whose lines are JSON.
 const JSON_ENDINGS: [&str; 3] = [".jsonl", ".ndjson", ".json"];
 
+/// Longest feature row where the stream's is not known.
+const FEATURES_MAX: usize = 1 << 20;
+
 /// Some programs write it before a text.
 const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 
@@ -89,6 +92,14 @@ impl Rows {
         }))
     }
 
+    /// Opens a file of plain events, whose feature rows may be of any length: for those who do not know the stream's.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_plain(path: &Path) -> Result<Self, FileError> {
+        Self::open(path, DecodeOptions::for_rows_of(FEATURES_MAX), None)
+    }
+
     /// How many feature columns there are, where features are columns.
     #[must_use]
     pub fn feature_columns(&self) -> Option<usize> {
@@ -135,7 +146,10 @@ impl Rows {
         match &mut self.0 {
             Kind::Plain(reader) => match reader.next() {
                 None => Ok(None),
-                Some(Ok(event)) => Ok(Some(check_texts(event).map_err(|rejection| reader.placed(rejection)))),
+                Some(Ok(event)) => {
+                    let (path, line) = reader.place();
+                    Ok(Some(check_texts(event).map_err(|rejection| placed((path, "line", line), rejection))))
+                }
                 Some(Err(error)) => of_row(error),
             },
             Kind::Columns(columns) => match columns.table.advance() {
@@ -158,8 +172,9 @@ fn of_row(error: FileError) -> Result<Option<Row>, FileError> {
     }
 }
 
-fn placed(path: &Path, line: u64, rejection: Rejection) -> Rejection {
-    let detail = format!("{} line {line}: {}", path.display(), rejection.detail);
+/// A rejection with its file, and with the number of its line or row.
+fn placed((path, what, number): (&Path, &str, u64), rejection: Rejection) -> Rejection {
+    let detail = format!("{} {what} {number}: {}", path.display(), rejection.detail);
     Rejection { detail, ..rejection }
 }
 
@@ -182,7 +197,7 @@ impl Columns {
         let fields = self.places.iter().enumerate();
         let fields = fields.filter_map(|(column, place)| Some(((*place)?, self.table.field(column))));
         let read = self.mapping.read_fields(fields, self.reader.decoder());
-        read.map_err(|rejection| placed(self.table.path(), self.table.line(), rejection))
+        read.map_err(|rejection| placed((self.table.path(), "line", self.table.line()), rejection))
     }
 }
 
@@ -219,7 +234,9 @@ impl Lines {
             self.text.truncate(end);
             if end > 0 {
                 let read = self.reader.read(&Message::of_value(&self.text));
-                return Ok(Some(read.map_err(|rejection| placed(&self.path, self.line, rejection))));
+                return Ok(Some(
+                    read.map_err(|rejection| placed((&self.path, "line", self.line), rejection)),
+                ));
             }
         }
     }

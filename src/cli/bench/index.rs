@@ -217,21 +217,11 @@ fn beside_updates(
         }
         anyhow::Ok(())
     };
-    let singles = |ask: &dyn Fn(u32) -> anyhow::Result<usize>| -> anyhow::Result<Vec<f64>> {
-        let mut took = Vec::with_capacity(args.queries as usize);
-        for query in 0..args.queries {
-            let (seconds, found) = seconds(|| ask(query));
-            ensure!(found? > 0, "nothing was found");
-            took.push(seconds);
-        }
-        took.sort_by(f64::total_cmp);
-        Ok(took)
-    };
     std::thread::scope(|scope| {
         scope.spawn(change);
         let following = scope.spawn(follow);
-        let top = singles(&|query| top_links(engine, args, query, 1));
-        let similar = singles(&|query| similar(engine, args, query, 1));
+        let top = singles(args, &|from, count| top_links(engine, args, from, count));
+        let similar = singles(args, &|from, count| similar(engine, args, from, count));
         let held = engine.index.as_ref().map(|index| index.report(&engine.progress, &engine.states.touched));
         let (all, took) = (updated.load(Ordering::Relaxed), begun.elapsed().as_secs_f64());
         ended.store(true, Ordering::Release);
@@ -314,6 +304,21 @@ fn key(args: &IndexArgs, i: u32) -> NodeKey {
     NodeKey::Int(i64::from(rng::below([u64::from(i), 3, 0, 3], args.rows)))
 }
 
+/// The seconds of queries about a node each, one at a time, from short to long.
+fn singles(
+    args: &IndexArgs,
+    ask: &(dyn Fn(u32, u32) -> anyhow::Result<usize> + Sync),
+) -> anyhow::Result<Vec<f64>> {
+    let mut took = Vec::with_capacity(args.queries as usize);
+    for query in 0..args.queries {
+        let (seconds, found) = seconds(|| ask(query, 1));
+        ensure!(found? > 0, "nothing was found");
+        took.push(seconds);
+    }
+    took.sort_by(f64::total_cmp);
+    Ok(took)
+}
+
 /// Measures one kind of query, which is asked about nodes from a number on and so many.
 fn part(
     args: &IndexArgs,
@@ -323,13 +328,7 @@ fn part(
 ) -> anyhow::Result<Part> {
     let row_bytes = f64::from(args.rows) * f64::from(args.dimension) * 4.0;
     ask(0, 1)?;
-    let mut single = Vec::with_capacity(args.queries as usize);
-    for query in 0..args.queries {
-        let (took, found) = seconds(|| ask(query, 1));
-        ensure!(found? > 0, "nothing was found");
-        single.push(took);
-    }
-    single.sort_by(f64::total_cmp);
+    let single = singles(args, ask)?;
     let each = args.queries.div_ceil(args.batch * u32::try_from(threads)?).max(1);
     let (took, done) = seconds(|| {
         std::thread::scope(|scope| {

@@ -162,7 +162,7 @@ impl BatchProducer {
 }
 
 fn connect(options: &BatchOptions) -> Result<Arc<BaseProducer<Outcomes>>, KafkaFault> {
-    // Of numbers, LZ4 takes half the time of Zstandard, here and at the broker, for an eighth more bytes.
+    // Of rows as JSON, LZ4 takes about half the time of Zstandard, here and at the broker.
     let mut config = options.client.config(&[("linger.ms", "5"), ("compression.type", "lz4")]);
     config
         .set("enable.idempotence", "true")

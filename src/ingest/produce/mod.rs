@@ -32,7 +32,6 @@ pub use outlet::OutletOptions;
 pub use topic::TopicTarget;
 
 use self::event::write_event;
-use super::decode::DecodeOptions;
 use super::file_error::FileError;
 use super::fingerprint::Fingerprint;
 use super::kafka::KafkaFault;
@@ -42,8 +41,6 @@ use crate::event::{Event, NodeKey};
 
 /// How often progress is reported.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
-/// Longest feature row of a file: what the target takes is its own matter.
-const FEATURES_MAX: usize = 1 << 20;
 
 /// What to push where.
 #[derive(Clone, Debug)]
@@ -165,7 +162,7 @@ pub fn produce(
     options: &ProduceOptions,
     progress: &mut dyn FnMut(&ProduceReport),
 ) -> Result<ProduceReport, ProduceError> {
-    let reader = rows::Rows::open(&options.events, DecodeOptions::for_rows_of(FEATURES_MAX), None)?;
+    let reader = rows::Rows::open_plain(&options.events)?;
     if let Some(warning) = reader.warning() {
         tracing::warn!("{warning}");
     }
@@ -283,7 +280,7 @@ mod tests {
         let path = folder.path().join(file);
         std::fs::write(&path, text).unwrap();
         let mut rows = Rows {
-            reader: rows::Rows::open(&path, DecodeOptions::default(), None).unwrap(),
+            reader: rows::Rows::open_plain(&path).unwrap(),
             pace: None,
             prefix: Some(Fingerprint::of(&path).unwrap().first()),
             row: 0,

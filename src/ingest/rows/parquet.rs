@@ -27,13 +27,12 @@ use parquet::record::{Field, Row as ParquetRow};
 use parquet::schema::types::Type;
 use serde_json::{Map, Value};
 
-use super::Row;
+use super::{Row, placed};
 use crate::ingest::csv::is_feature;
 use crate::ingest::decode::DecodeOptions;
 use crate::ingest::document::{Document, characters, number};
 use crate::ingest::file_error::FileError;
 use crate::ingest::mapping::{Mapping, MessageReader};
-use crate::ingest::rejection::Rejection;
 
 /// Columns of plain events; the first are required.
 const REQUIRED: usize = 3;
@@ -143,10 +142,8 @@ impl ParquetRows {
         let number = self.row;
         self.row += 1;
         self.current = Document::Value(value);
-        Ok(Some(self.reader.read_document(&self.current).map_err(|rejection| Rejection {
-            detail: format!("{} row {number}: {}", self.path.display(), rejection.detail),
-            ..rejection
-        })))
+        let read = self.reader.read_document(&self.current);
+        Ok(Some(read.map_err(|rejection| placed((&self.path, "row", number), rejection))))
     }
 }
 
@@ -225,7 +222,7 @@ mod tests {
     use super::*;
     use crate::event::{EdgeEvent, Event, EventTime, Incoming};
     use crate::ingest::mapping::{Decoded, MappingOptions};
-    use crate::ingest::rejection::Reason;
+    use crate::ingest::rejection::{Reason, Rejection};
 
     /// A file that was written by pyarrow.
     fn open(name: &str, mapping: Option<Arc<Mapping>>) -> Result<ParquetRows, FileError> {
