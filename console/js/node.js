@@ -4,7 +4,7 @@ import { atMost, get, inPath, pageOf, send } from "./api.js";
 import { color } from "./colors.js";
 import { Drawing } from "./drawing.js";
 import { count, eventTime, fixed, joined, NONE, seconds, span } from "./format.js";
-import { html, useEffect, useMemo, useRef } from "./html.js";
+import { html, useEffect, useMemo, useRef, useState } from "./html.js";
 import { useLoaded, useTurns } from "./load.js";
 import { drawNeighborhood } from "./neighborhood.js";
 import { Empty, Figure, Legend, nodeLink, Panel, Pill, Problem, Table } from "./parts.js";
@@ -128,25 +128,34 @@ function Ranked({ title, aside, loaded, rows, column, empty }) {
 
 const row = (node, score, cold) => [html`${nodeLink(node)} ${cold && html`<${Pill}>cold<//>`}`, fixed(score, 4)];
 
-const ask = (path, body) => async (signal) =>
-  send("POST", path, { ...body, limit: await atMost(RESULTS, { signal }) }, { signal });
+// A ranking of a node, loaded again from time to time, and soon while the index has no rows of its nodes yet.
+function useRanking(node, path, body, member) {
+  const [every, setEvery] = useState(RANKINGS_REFRESH_MS);
+  const turn = useTurns(every);
+  const load = async (signal) =>
+    send("POST", path, { ...body, limit: await atMost(RESULTS, { signal }) }, { signal });
+  const loaded = useLoaded(load, [node, turn]);
+  const ranked = loaded.data?.results[0]?.[member] ?? [];
+  const isFilling = loaded.error?.type === "index_not_ready" || loaded.data?.index.pending_nodes > 0;
+  const next = isFilling && !ranked.length ? REFRESH_MS : RANKINGS_REFRESH_MS;
+  useEffect(() => setEvery(next), [next]);
+  return { loaded, ranked };
+}
 
-function Destinations({ node, turn }) {
-  const loaded = useLoaded(ask("v1/links/top", { src: [node] }), [node, turn]);
-  const links = loaded.data?.results[0]?.top ?? [];
+function Destinations({ node }) {
+  const { loaded, ranked } = useRanking(node, "v1/links/top", { src: [node] }, "top");
   const by = loaded.data?.source === "baseline" ? "by EdgeBank" : "by the model";
   return html`
     <${Ranked} title="Likeliest destinations" aside=${by} loaded=${loaded} column="Score"
-      rows=${links.map(({ dst, score, cold }) => row(dst, score, cold))} empty="No candidate was found." />
+      rows=${ranked.map(({ dst, score, cold }) => row(dst, score, cold))} empty="No candidate was found." />
   `;
 }
 
-function Similar({ node, turn }) {
-  const loaded = useLoaded(ask("v1/nodes/similar", { nodes: [node] }), [node, turn]);
-  const nodes = loaded.data?.results[0]?.similar ?? [];
+function Similar({ node }) {
+  const { loaded, ranked } = useRanking(node, "v1/nodes/similar", { nodes: [node] }, "similar");
   return html`
     <${Ranked} title="Most similar nodes" aside="by cosine" loaded=${loaded} column="Cosine"
-      rows=${nodes.map(({ node: other, score, cold }) => row(other, score, cold))}
+      rows=${ranked.map(({ node: other, score, cold }) => row(other, score, cold))}
       empty="No other node has an embedding yet." />
   `;
 }
@@ -159,11 +168,10 @@ const NO_SOURCE = html`
 `;
 
 function Rankings({ node, isSource }) {
-  const turn = useTurns(RANKINGS_REFRESH_MS);
   return html`
     <div class="columns">
-      ${isSource ? html`<${Destinations} node=${node} turn=${turn} />` : NO_SOURCE}
-      <${Similar} node=${node} turn=${turn} />
+      ${isSource ? html`<${Destinations} node=${node} />` : NO_SOURCE}
+      <${Similar} node=${node} />
     </div>
   `;
 }
