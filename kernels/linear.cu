@@ -2,69 +2,44 @@
 //
 //   linear_forward   out[m, n] (+)= scale a[m, k] w[n, k]^T + bias[n], with max(x, 0) of it if asked for
 //   linear_input     da[m, k]  (+)= scale d[m, n] w[n, k]
-//   linear_weights   dw[n, k] = scale d[m, n]^T a[m, k]        db[n] = sum over rows of d[m, n]      (linear_bias)
+//   linear_weights   dw[n, k] = scale d[m, n]^T a[m, k]        db[n] = sum over rows of d[m, n]
 //
-// The last two are partial sums over pieces of PRODUCT_PIECE_ROWS rows, `piece_step` values apart, to be added up by
-// sum_pieces: no atomics, the same result at every launch. Operands are parts of longer rows where strides are longer than rows, and
-// `parts` products of one shape run in one launch, as the heads of an attention. In `Product` rows and columns are
-// those of the result: m and n, m and k, n and k.
+// The last is partial sums over pieces of PRODUCT_PIECE_ROWS rows, `piece_step` values apart, to be added up by
+// sum_pieces: no atomics, the same result at every launch. Those of a bias, if there is one, are of the first part, and
+// stand `bias` values behind the beginning of those of the weights; k >= 1 then. Operands are parts of longer rows where
+// strides are longer than rows, and `parts` products of one shape run in one launch, as the heads of an attention. In
+// `Product` rows and columns are those of the result: m and n, m and k, n and k.
 //
 // They are not a library's because a whole step has to run where there is neither a library of products nor a GPU: the
 // CPU simulates one with this text.
 //
 // Launch: blocks of 256 threads, exactly; grid: one per tile of 64 x 64 values, part and piece, or any less.
-// linear_bias: one per piece and 32 columns.
 //
 // 2 m n k FLOP per launch, 4 (m k + n k + m n) bytes from memory, m k read again from the second-level cache for every
 // 64 columns of the result and n k for every 64 rows. At m = 12,000, n = 100, k = 300: 0.72 GFLOP and 19 MB, 376
 // blocks: bound by multiplications (11 us at 67 TFLOP/s, 6 us at 3.3 TB/s). At m = 600 there are 20 blocks for 132
 // multiprocessors: bound by the latency of k / 16 steps one after the other. linear_weights writes and reads again 4 n
-// k bytes per piece: 24 pieces at 12,000 rows. None of the times is measured.
+// k bytes per piece: 24 pieces at 12,000 rows; the sums of a bias are of what blocks of the first tile of columns have
+// in shared memory anyway. None of the times is measured.
 //
 // Sums run in another order than the CPU's: results agree to rounding.
 //
-// Registers by NVRTC 13.0, sm_80/sm_90: linear_bias 30/32, linear_forward 57/59, linear_input 48/48, linear_weights
+// Registers by NVRTC 13.0, sm_80/sm_90: linear_forward 57/59, linear_input 48/48, linear_weights
 // 48/48. No spills.
 #include "linear.cuh"
 
 extern "C" __global__ void __launch_bounds__(256) linear_forward(Product p, const float* a, const float* w,
                                                                  const float* bias, float* out) {
-    multiply<true, true>(p, a, w, bias, 0, 0, out);
+    multiply<true, true, false>(p, a, w, bias, 0, 0, out, nullptr);
 }
 
 extern "C" __global__ void __launch_bounds__(256) linear_input(Product p, const float* d, const float* w, float* da) {
-    multiply<true, false>(p, d, w, nullptr, 0, 0, da);
+    multiply<true, false, false>(p, d, w, nullptr, 0, 0, da, nullptr);
 }
 
 extern "C" __global__ void __launch_bounds__(256) linear_weights(Product p, const float* d, const float* a,
-                                                                 u64 piece_step, float* partials) {
-    multiply<false, false>(p, d, a, nullptr, PRODUCT_PIECE_ROWS, piece_step, partials);
-}
-
-// A warp sums every eighth row of the piece, and the first one the eight sums.
-extern "C" __global__ void __launch_bounds__(256) linear_bias(const float* d, u64 stride, u64 rows, u32 columns,
-                                                              u64 piece_step, float* partials) {
-    __shared__ float of_warp[8][32];
-    u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    u64 across = ((u64)columns + 31) / 32, pieces = (rows + PRODUCT_PIECE_ROWS - 1) / PRODUCT_PIECE_ROWS;
-    for (u64 item = blockIdx.x; item < pieces * across; item += gridDim.x) {
-        u64 column = item % across * 32 + lane, piece = item / across;
-        u64 end = min64(rows, (piece + 1) * PRODUCT_PIECE_ROWS);
-        float sum = 0.0f;
-        if (column < columns) {
-            for (u64 row = piece * PRODUCT_PIECE_ROWS + warp; row < end; row += 8) {
-                sum += d[row * stride + column];
-            }
-        }
-        of_warp[warp][lane] = sum;
-        __syncthreads();
-        if (warp == 0 && column < columns) {
-            float all = 0.0f;
-            for (u32 w = 0; w < 8; w++) {
-                all += of_warp[w][lane];
-            }
-            put(partials + piece * piece_step + column, all);
-        }
-        __syncthreads();
-    }
+                                                                 u64 piece_step, u32 biased, u64 bias,
+                                                                 float* partials) {
+    float* sums = biased != 0 ? partials + bias : nullptr;
+    multiply<false, false, true>(p, d, a, nullptr, PRODUCT_PIECE_ROWS, piece_step, partials, sums);
 }

@@ -105,10 +105,11 @@ FN void add_four(float (&sums)[4], float left, float4 right) {
 }
 
 // Adds the products of `begin..end` of the inner dimension to this thread's values of the tile at row and column. All
-// threads of the block together.
-template <bool LEFT, bool RIGHT>
+// threads of the block together. Where `summed`, a thread's quarter of the left side's values of row threadIdx.x % 64
+// is added to `of_left`.
+template <bool LEFT, bool RIGHT, bool SUMS>
 FN void tile_product(const ProductSide<LEFT>& left, const ProductSide<RIGHT>& right, u32 row, u32 column, u32 begin,
-                     u32 end, float (&sums)[4][4]) {
+                     u32 end, float (&sums)[4][4], bool summed, float& of_left) {
     __shared__ float4 lefts[2][PRODUCT_DEPTH][PRODUCT_PITCH];
     __shared__ float4 rights[2][PRODUCT_DEPTH][PRODUCT_PITCH];
     left.store(lefts[0], left.load(row, begin));
@@ -129,6 +130,13 @@ FN void tile_product(const ProductSide<LEFT>& left, const ProductSide<RIGHT>& ri
             add_four(sums[1], a.y, b);
             add_four(sums[2], a.z, b);
             add_four(sums[3], a.w, b);
+        }
+        if (SUMS && summed) {
+#pragma unroll
+            for (u32 place = 0; place < PRODUCT_DEPTH / 4; place++) {
+                const float4* values = lefts[half][threadIdx.x / PRODUCT_TILE * (PRODUCT_DEPTH / 4) + place];
+                of_left += ((const float*)values)[threadIdx.x % PRODUCT_TILE];
+            }
         }
         if (more) {
             left.store(lefts[1 - half], next_left);
@@ -180,11 +188,23 @@ FN void store_tile(const Product& p, const float (&sums)[4][4], u32 row, u32 col
 
 FN u64 tiles_of(u32 size) { return ((u64)size + PRODUCT_TILE - 1) / PRODUCT_TILE; }
 
+// Adds up what the four quarters of a block have of the rows of a tile, and writes it for those that there are.
+FN void store_sums(const Product& p, float quarter, u32 row, float* out) {
+    __shared__ float quarters[4][PRODUCT_TILE];
+    u32 part = threadIdx.x / PRODUCT_TILE, at = threadIdx.x % PRODUCT_TILE;
+    quarters[part][at] = quarter;
+    __syncthreads();
+    if (part == 0 && row + at < p.rows) {
+        put(out + row + at, quarters[0][at] + quarters[1][at] + quarters[2][at] + quarters[3][at]);
+    }
+}
+
 // All tiles of all parts that are this block's, of `pieces` pieces of the inner dimension with results of their own,
-// `piece_step` apart.
-template <bool LEFT, bool RIGHT>
+// `piece_step` apart; with SUMS also the sums over the inner dimension of the first part's left side, unless
+// `left_sums` is null.
+template <bool LEFT, bool RIGHT, bool SUMS>
 FN void multiply(const Product& p, const float* left, const float* right, const float* bias, u32 piece, u64 piece_step,
-                 float* out) {
+                 float* out, float* left_sums) {
     u64 across = tiles_of(p.columns), tiles = tiles_of(p.rows) * across;
     u64 pieces = piece == 0 ? 1 : ((u64)p.inner + piece - 1) / piece;
     for (u64 item = blockIdx.x; item < tiles * p.parts * pieces; item += gridDim.x) {
@@ -194,9 +214,13 @@ FN void multiply(const Product& p, const float* left, const float* right, const 
         u32 end = piece == 0 ? p.inner : min32(p.inner, begin + piece);
         ProductSide<LEFT> one(left + part * p.left_step, p.left_stride, p.rows, end);
         ProductSide<RIGHT> other(right + part * p.right_step, p.right_stride, p.columns, end);
-        float sums[4][4] = {};
-        tile_product(one, other, row, column, begin, end, sums);
+        float sums[4][4] = {}, of_left = 0.0f;
+        bool summed = SUMS && left_sums != nullptr && column == 0 && part == 0;
+        tile_product<LEFT, RIGHT, SUMS>(one, other, row, column, begin, end, sums, summed, of_left);
         store_tile(p, sums, row, column, bias, out + part * p.out_step + number * piece_step);
+        if (summed) {
+            store_sums(p, of_left, row, left_sums + number * piece_step);
+        }
     }
 }
 

@@ -1,7 +1,8 @@
 // What a step learns from, and how far it goes. The twins are src/nn/cpu/loss.rs and, for the bound, src/train/step.rs.
 //
-//   bce             loss = mean of l(x, t), all of one target t         l(x, t) = max(x, 0) - x t + ln(1 + exp(-|x|))
-//   bce_backward    d = (sigmoid(x) - t) scale / count
+//   bce             loss = mean of l(x, 1) over the first `ones` + mean of l(x, 0) over the rest
+//                                                                       l(x, t) = max(x, 0) - x t + ln(1 + exp(-|x|))
+//   bce_backward    d = (sigmoid(x) - t) scale / n                      n: how many logits have the target t
 //   squares_of_all  partials[p] = sum over piece p of SQUARES_PIECE values of g^2, of the gradients of the tensors of a
 //                   table, one behind the other
 //   bound_norm      bound = [norm, factor]    norm = sqrt(sum of partials)    factor = min(1, most / norm), or 0 where
@@ -19,7 +20,7 @@
 //
 // Additions run in an order that follows from the sizes alone: the same result at every launch.
 //
-// Registers by NVRTC 13.0, sm_80/sm_90: bce 32/32, bce_backward 27/30, bound_norm 26/26,
+// Registers by NVRTC 13.0, sm_80/sm_90: bce 34/34, bce_backward 29/32, bound_norm 26/26,
 // squares_of_all 28/24. No spills.
 #include "sums.cuh"
 #include "tensors.cuh"
@@ -34,25 +35,31 @@ FN double entropy(double x, double target) {
 
 FN double entropy_slope(double x, double target) { return 1.0 / (1.0 + exp(-x)) - target; }
 
-extern "C" __global__ void __launch_bounds__(256) bce(const float* logits, float target, u64 count, float* loss) {
+// The mean entropy of the logits from `begin` to `end`, for all threads of the block.
+FN float mean_entropy(const float* logits, u64 begin, u64 end, double target) {
+    double sum = 0.0;
+    for (u64 i = begin + threadIdx.x; i < end; i += SUM_THREADS) {
+        sum += entropy((double)logits[i], target);
+    }
+    sum = block_sum(sum);
+    return begin < end ? (float)(sum / (double)(end - begin)) : 0.0f;
+}
+
+extern "C" __global__ void __launch_bounds__(256) bce(const float* logits, u64 ones, u64 count, float* loss) {
     if (blockIdx.x != 0) {
         return;
     }
-    double sum = 0.0;
-    for (u64 i = threadIdx.x; i < count; i += SUM_THREADS) {
-        sum += entropy((double)logits[i], (double)target);
-    }
-    sum = block_sum(sum);
+    float happened = mean_entropy(logits, 0, ones, 1.0), made_up = mean_entropy(logits, ones, count, 0.0);
     if (threadIdx.x == 0) {
-        put(loss, (float)(sum / (double)count));
+        put(loss, happened + made_up);
     }
 }
 
-extern "C" __global__ void __launch_bounds__(256) bce_backward(const float* logits, float target, const float* scale,
+extern "C" __global__ void __launch_bounds__(256) bce_backward(const float* logits, u64 ones, const float* scale,
                                                                u64 count, float* d) {
-    double factor = (double)*scale / (double)count;
     for (u64 i = THREAD_OF_GRID; i < count; i += THREADS_OF_GRID) {
-        put(d + i, (float)(entropy_slope((double)logits[i], (double)target) * factor));
+        double target = i < ones ? 1.0 : 0.0, factor = (double)*scale / (double)(i < ones ? ones : count - ones);
+        put(d + i, (float)(entropy_slope((double)logits[i], target) * factor));
     }
 }
 

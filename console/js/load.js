@@ -17,10 +17,11 @@ export function useLoaded(load, reasons) {
   return state;
 }
 
-// A number that grows every so many milliseconds: a reason to load again.
+// A number that grows every so many milliseconds, or not as long as that is null: a reason to load again.
 export function useTurns(every) {
   const [turn, setTurn] = useState(0);
   useEffect(() => {
+    if (every === null) return undefined;
     const timer = setInterval(() => document.visibilityState === "visible" && setTurn((number) => number + 1), every);
     return () => clearInterval(timer);
   }, [every]);

@@ -138,7 +138,8 @@ function useRanking(node, path, body, member) {
   const ranked = loaded.data?.results[0]?.[member] ?? [];
   const isFilling = loaded.error?.type === "index_not_ready" || loaded.data?.index.pending_nodes > 0;
   const next = isFilling && !ranked.length ? REFRESH_MS : RANKINGS_REFRESH_MS;
-  useEffect(() => setEvery(next), [next]);
+  // The time counts from a response on: a next request would abort one that takes long.
+  useEffect(() => setEvery(loaded.loading ? null : next), [loaded.loading, next]);
   return { loaded, ranked };
 }
 

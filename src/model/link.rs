@@ -24,8 +24,7 @@ pub(super) struct MergeParams {
 impl MergeParams {
     /// `W_b relu(W_a x + b_a) + b_b`, x being the `parts` side by side.
     pub fn apply(&self, tape: &mut Tape<'_>, parts: Vec<Columns>) -> Var {
-        let hidden = tape.linear_joined(parts, self.w_a, self.b_a);
-        let hidden = tape.relu(hidden);
+        let hidden = tape.linear_relu_joined(parts, self.w_a, self.b_a);
         tape.linear(hidden, self.w_b, Some(self.b_b))
     }
 }

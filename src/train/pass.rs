@@ -141,14 +141,6 @@ impl Pass<'_> {
         })
     }
 
-    /// The mean binary cross entropy of `count` positives plus that of as many negatives behind them.
-    pub fn loss(&self, tape: &mut Tape<'_>, logits: Var, count: usize) -> Var {
-        let (happened, made_up) = (tape.rows(logits, 0..count), tape.rows(logits, count..2 * count));
-        let positive = tape.bce_with_logits(happened, &vec![1.0; count]);
-        let negative = tape.bce_with_logits(made_up, &vec![0.0; count]);
-        tape.add(positive, negative)
-    }
-
     /// Logits of the pairs of `events` of the batch, and of as many negatives behind them: those by embeddings, if
     /// there are any, with those by walks.
     pub fn logits(&self, tape: &mut Tape<'_>, by_embeddings: Option<Var>, events: &Range<usize>) -> Var {

@@ -258,7 +258,7 @@ impl Shard {
         let [src, dst] = batch.pairs.of(count);
         let logits = pass.model.logits(&mut tape, embeddings, src, dst);
         let logits = pass.logits(&mut tape, Some(logits), &events);
-        let loss = pass.loss(&mut tape, logits, count);
+        let loss = tape.pair_loss(logits, count);
         #[allow(clippy::cast_precision_loss)] // events of a batch
         let share = count as f32 / whole as f32;
         let forward = lap(&mut clock);

@@ -187,7 +187,7 @@ impl Trainer {
             let mut clock = Instant::now();
             let mut tape = Tape::pooled(&self.device, &self.model.parameters, mode, pool);
             let scored = pass.score(&mut tape);
-            let loss = pass.loss(&mut tape, scored.logits, batch.scored().len());
+            let loss = tape.pair_loss(scored.logits, batch.scored().len());
             let fresh = scored.fresh.map(|rows| tape.gather(rows, touched()));
             phases.forward = lap(&mut clock);
             if learn {

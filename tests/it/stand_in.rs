@@ -161,8 +161,8 @@ fn a_step_takes_so_many_kernels_and_copies() {
 #[test]
 #[ignore = "run by a_step_takes_so_many_kernels_and_copies"]
 fn counts_what_a_step_asks_for() {
-    /// The goals are 85 and 3.
-    const MOST: [u64; 2] = [123, 3];
+    /// Of kernels and of copies.
+    const MOST: [u64; 2] = [82, 3];
     let Some(cuda) = open() else { return };
     let (cuda, stream) = (cuda.unwrap(), Stream::new(12));
     let model = TgnOptions { edge_feature_dim: 2, ..TgnOptions::default() };
@@ -197,7 +197,7 @@ fn a_device_that_is_lost_at_any_time_ends_nothing() {
     if !nvrtc() {
         return;
     }
-    for calls in [1, 5, 20, 200, 500, 900, 1200, 1600] {
+    for calls in [1, 5, 20, 200, 500, 900, 1100, 1200] {
         let calls: &str = &calls.to_string();
         pass(
             &["--exact", "stand_in::trains_and_goes_on_without", "--ignored"],
@@ -452,6 +452,7 @@ fn trains_and_goes_on_without() {
     trainer.sample_on_device(DeviceSamplerOptions { gpu_bytes_max: 1 << 24, host_bytes_max: 0 });
     let sampler = trainer.device_sampler().unwrap();
     sampler.open(&stream.graph);
+    let mut lost = false;
     for b in 0..6 {
         let world = World { sampler: Some(&sampler), ..stream.world(b, Sight::Everything) };
         let positives = stream.positives(b);
@@ -459,6 +460,7 @@ fn trains_and_goes_on_without() {
         if let Err(error) = trainer.step(&world, &positives, &negatives, StepMode::Train) {
             println!("step {b}: {error}, {:?}", work.recorded());
             assert!(error.to_string().contains("the GPU is lost"), "{error}");
+            lost = true;
             trainer.leave_gpu().unwrap();
             sampler.close();
             trainer.step(&world, &positives, &negatives, StepMode::Train).unwrap();
@@ -466,7 +468,8 @@ fn trains_and_goes_on_without() {
     }
     let recorded = work.recorded();
     println!("{recorded:?}");
-    if std::env::var_os("EVERGRAPH_STANDIN_FAIL_AFTER").is_none() {
+    assert_eq!(lost, std::env::var_os("EVERGRAPH_STANDIN_FAIL_AFTER").is_some());
+    if !lost {
         let all = recorded.launched == 6 && recorded.updated + recorded.built == 6;
         assert!(all && recorded.updated > 0 && recorded.refused == 0, "{recorded:?}");
         assert_eq!(sampler.counts(), SampleCounts { on_device: 6, on_cpu: 0 });

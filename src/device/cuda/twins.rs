@@ -79,8 +79,8 @@ macro_rules! twins {
 mod layers;
 
 pub use layers::{
-    AdamStep, AdamTensor, AttentionShape, Mask, Mixing, Product, RowPart, RowParts, RowUsers, SlotColumns,
-    SlotSource,
+    AdamStep, AdamTensor, AttentionShape, Mask, Mixing, PieceSum, PieceTerm, Product, RowPart, RowParts,
+    RowUsers, SlotColumns, SlotSource,
 };
 
 /// All twins.

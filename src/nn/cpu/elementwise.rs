@@ -73,6 +73,15 @@ pub fn relu(out: &mut [f32], x: &[f32]) {
     each(out, x, |o, x| *o = if x < 0.0 { 0.0 } else { x });
 }
 
+/// The same in place.
+pub fn rectify(values: &mut [f32]) {
+    let change = |part: &mut [f32]| part.iter_mut().for_each(|v| *v = if *v < 0.0 { 0.0 } else { *v });
+    if values.len() <= PIECE {
+        return change(values);
+    }
+    values.par_chunks_mut(PIECE).for_each(change);
+}
+
 /// Clears `d` where the rectifier's result is not positive.
 pub fn relu_backward(d: &mut [f32], result: &[f32]) {
     each(d, result, |d, y| *d = if y <= 0.0 { 0.0 } else { *d });

@@ -19,21 +19,11 @@ pub fn gather(work: &Arc<CudaWork>, y: &mut Tensor, x: &Tensor, index: &[u32]) {
     work.run(|context| join_rows(context, &[rows_of(x, Some(list.get()?))?], index.len(), whole_mut(y)?));
 }
 
-/// `y[i] = table[index[i]]`, or adds it.
-pub fn gather_add(work: &Arc<CudaWork>, y: &mut Tensor, table: &Tensor, index: &[u32], overwrite: bool) {
+/// `y[i] = table[index[i]]`, or adds it, and rectifies what comes out if asked for.
+pub fn gather_add(work: &Arc<CudaWork>, y: &mut Tensor, table: &Tensor, index: &[u32], how: Put) {
     let list = work.upload(index);
     work.run(|context| {
-        add_rows(context, rows_of(table, Some(list.get()?))?, index.len(), put(overwrite), whole_mut(y)?)
-    });
-}
-
-/// Every row of `y` becomes `row`.
-pub fn repeat(work: &CudaWork, y: &mut Tensor, row: &Tensor) {
-    let (rows, columns) = y.shape();
-    let layout = Layout { first: 0, stride: 0, step: 0 };
-    work.run(|context| {
-        let part = Part { table: (row.on_gpu()?, layout), shape: [rows, columns], list: None };
-        add_rows(context, part, rows, Put::REPLACE, whole_mut(y)?)
+        add_rows(context, rows_of(table, Some(list.get()?))?, index.len(), how, whole_mut(y)?)
     });
 }
 

@@ -2,12 +2,10 @@
 
 use std::sync::Arc;
 
+use super::sums::Sums;
 use super::{whole, whole_mut};
-use crate::device::cuda::layers::{
-    Layout, LinearSizes, Matrix, Put, linear_bias, linear_forward, linear_input, linear_pieces,
-    linear_weights, sum_pieces,
-};
-use crate::device::cuda::{CudaError, CudaWork, PooledBuffer};
+use crate::device::cuda::CudaWork;
+use crate::device::cuda::layers::{Layout, LinearSizes, Put, linear_forward, linear_input};
 use crate::nn::Tensor;
 
 /// Where the columns of a weight from `from` on stand.
@@ -20,7 +18,8 @@ pub fn put(overwrite: bool) -> Put {
     if overwrite { Put::REPLACE } else { Put::ADD }
 }
 
-/// `y = x w^T`, or adds it, with the columns of `w` that `at` names; a bias is added to it.
+/// `y = x w^T`, or adds it, with the columns of `w` that `at` names; a bias is added to it, and what comes out is
+/// rectified if asked for.
 pub fn forward(
     work: &CudaWork,
     y: &mut Tensor,
@@ -50,78 +49,10 @@ pub fn backward_input(
     });
 }
 
-/// The gradient of a whole weight that met the rows of `x`.
-pub fn backward_weight(work: &Arc<CudaWork>, dw: &mut Tensor, overwrite: bool, d: &Tensor, x: &Tensor) {
-    let mut sums = Sums::new(work, d.rows(), dw.data_len());
-    sums.of(d, x, Layout::dense(x.cols()));
-    sums.finish((dw, overwrite));
-}
-
-/// The gradient of a bias.
-pub fn backward_bias(work: &Arc<CudaWork>, db: &mut Tensor, overwrite: bool, d: &Tensor) {
-    let mut sums = Sums::new(work, d.rows(), d.cols());
-    work.run(|_| sums.bias([d.rows(), d.cols()], whole(d)?, 0));
-    sums.finish((db, overwrite));
-}
-
-/// Sums over rows that a gradient is made of, piece by piece; several products may write parts of it, one each.
-pub struct Sums<'a> {
-    work: &'a Arc<CudaWork>,
-    partials: PooledBuffer<f32>,
-    pieces: usize,
-    count: usize,
-}
-
-impl<'a> Sums<'a> {
-    /// For a gradient of `count` values over `rows` rows, all of which are written.
-    pub fn new(work: &'a Arc<CudaWork>, rows: usize, count: usize) -> Self {
-        let pieces = linear_pieces(rows);
-        Self { work, partials: work.pooled(pieces * count), pieces, count }
-    }
-
-    /// The same over so many rows at most: what is not written counts as zero.
-    pub fn of_parts(work: &'a Arc<CudaWork>, rows_max: usize, count: usize) -> Self {
-        let mut sums = Self::new(work, rows_max, count);
-        sums.partials.clear();
-        sums
-    }
-
-    /// Of a weight that met the rows of `x`, given the gradient `d` of the result; `at` is where it stands.
-    pub fn of(&mut self, d: &Tensor, x: &Tensor, at: Layout) {
-        let sizes = LinearSizes::new([d.rows(), x.cols(), d.cols()]);
-        let work = self.work;
-        work.run(|_| self.weights(sizes, whole(d)?, whole(x)?, at));
-    }
-
-    /// Of a weight that met the rows `a`, given the gradient `d` of the result; `at` is where it stands in the whole.
-    ///
-    /// # Errors
-    /// The GPU's.
-    pub fn weights(
-        &mut self,
-        sizes: LinearSizes,
-        d: Matrix<'_>,
-        a: Matrix<'_>,
-        at: Layout,
-    ) -> Result<(), CudaError> {
-        let (count, partials) = (self.count, self.partials.get_mut()?);
-        linear_weights(self.work.context(), sizes, d, a, count, (partials, at))
-    }
-
-    /// Of a bias that was added to rows, from value `first` of the whole on.
-    ///
-    /// # Errors
-    /// The GPU's.
-    pub fn bias(&mut self, sizes: [usize; 2], d: Matrix<'_>, first: usize) -> Result<(), CudaError> {
-        let (count, partials) = (self.count, self.partials.get_mut()?);
-        linear_bias(self.work.context(), sizes, d, count, (partials, first))
-    }
-
-    /// Replaces `gradient` by the sums, or adds them.
-    pub fn finish(self, (gradient, overwrite): (&mut Tensor, bool)) {
-        let Self { work, partials, pieces, count } = self;
-        work.run(|context| {
-            sum_pieces(context, [pieces, count], partials.get()?, gradient.on_gpu_mut()?, overwrite)
-        });
-    }
+/// Sums of the gradient of a weight that met the rows of `x` and, behind it, of its bias, if it has one.
+pub fn backward_parameters(work: &Arc<CudaWork>, d: &Tensor, x: &Tensor, biased: bool) -> Sums {
+    let weights = d.cols() * x.cols();
+    let mut sums = Sums::over_rows(work, d.rows(), weights + if biased { d.cols() } else { 0 });
+    sums.linear(d, x, Layout::dense(x.cols()), biased.then_some(weights));
+    sums
 }

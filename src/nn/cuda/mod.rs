@@ -6,33 +6,15 @@
 //! uploaded where they are read.
 
 pub mod adam;
-pub mod cells;
 pub mod gather;
 pub mod linear;
+pub mod sums;
 pub mod time;
 
-use std::sync::Arc;
-
-use crate::device::Device;
-use crate::device::cuda::layers::{Layout, Matrix, MatrixMut, Part, StreamContext, sum_pieces};
-use crate::device::cuda::{CudaBuffer, CudaError, CudaWork};
+use crate::device::cuda::layers::{Layout, Matrix, MatrixMut, Part};
+use crate::device::cuda::{CudaBuffer, CudaError};
 
 use super::Tensor;
-
-/// The sums of the rows of `[pieces, values]` that `ask` fills.
-pub fn sums_of(
-    work: &Arc<CudaWork>,
-    [pieces, values]: [usize; 2],
-    ask: impl FnOnce(StreamContext<'_>, &mut CudaBuffer<f32>) -> Result<(), CudaError>,
-) -> Tensor {
-    let mut partials = work.pooled(pieces * values);
-    let mut sums = Tensor::room(&Device::Cuda(work.clone()), 1, values);
-    work.run(|context| {
-        ask(context, partials.get_mut()?)?;
-        sum_pieces(context, [pieces, values], partials.get()?, sums.on_gpu_mut()?, true)
-    });
-    sums
-}
 
 /// All rows of a tensor.
 pub fn whole(tensor: &Tensor) -> Result<Matrix<'_>, CudaError> {

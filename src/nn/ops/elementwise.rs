@@ -72,13 +72,7 @@ impl Tape<'_> {
         }
         let needs = self.needs(x);
         self.push_with(y, needs, move |result, mut d, walk| {
-            match walk.device {
-                Device::Cpu => cpu::relu_backward(d.data_mut(), walk.value(result).data()),
-                Device::Cuda(work) => work.run(|context| {
-                    let count = d.data_len();
-                    gpu::relu_backward(context, d.on_gpu_mut()?, walk.value(result).on_gpu()?, count)
-                }),
-            }
+            relu_backward(&mut d, walk.value(result));
             walk.flow(x, d);
         })
     }
@@ -111,28 +105,32 @@ impl Tape<'_> {
     }
 }
 
+/// Clears the gradient of a rectifier where its result is not positive.
+pub(super) fn relu_backward(d: &mut Tensor, result: &Tensor) {
+    match result.device() {
+        Device::Cpu => cpu::relu_backward(d.data_mut(), result.data()),
+        Device::Cuda(work) => work
+            .run(|context| gpu::relu_backward(context, d.on_gpu_mut()?, result.on_gpu()?, result.data_len())),
+    }
+}
+
 /// `sum = d`, or adds it.
 pub(in crate::nn) fn accumulate(sum: &mut Tensor, d: &Tensor, overwrite: bool) {
     match d.device() {
         Device::Cpu => cpu::accumulate(sum.data_mut(), d.data(), overwrite),
-        Device::Cuda(work) => work.run(|context| {
-            gpu::accumulate(context, (d.on_gpu()?, 0), d.data_len(), overwrite, sum.on_gpu_mut()?)
-        }),
+        Device::Cuda(work) => work
+            .run(|context| gpu::accumulate(context, d.on_gpu()?, d.data_len(), overwrite, sum.on_gpu_mut()?)),
     }
 }
 
-/// Adds to the gradients of `ids` their values of `sums`, where those of one stand behind those of the other.
-pub(super) fn accumulate_each(walk: &mut Walk<'_>, ids: &[ParamId], sums: &Tensor) {
+/// Adds to the gradients of `ids`, on the CPU, their values of `sums`, where those of one stand behind those of the
+/// other.
+pub(super) fn accumulate_each(walk: &mut Walk<'_>, ids: &[ParamId], sums: &[f32]) {
     let mut first = 0;
     for id in ids {
         let (sum, overwrite) = walk.gradient(*id);
         let count = sum.data_len();
-        match sums.device() {
-            Device::Cpu => cpu::accumulate(sum.data_mut(), &sums.data()[first..][..count], overwrite),
-            Device::Cuda(work) => work.run(|context| {
-                gpu::accumulate(context, (sums.on_gpu()?, first), count, overwrite, sum.on_gpu_mut()?)
-            }),
-        }
+        cpu::accumulate(sum.data_mut(), &sums[first..][..count], overwrite);
         first += count;
     }
 }

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use rayon::prelude::*;
 
 use crate::device::Device;
-use crate::device::cuda::layers::clear_rows;
+use crate::device::cuda::layers::{Put, clear_rows};
 use crate::nn::cpu::gather as cpu;
 use crate::nn::cuda::gather as cuda;
+use crate::nn::cuda::linear::put;
 use crate::nn::ops::elementwise::accumulate;
 use crate::nn::{Columns, Tape, Tensor, Var};
 
@@ -90,7 +91,7 @@ impl Tape<'_> {
             }
             Device::Cuda(work) => {
                 cuda::copy(work, &mut y, self.value(x));
-                cuda::gather_add(work, &mut y, self.value(table), &index, false);
+                cuda::gather_add(work, &mut y, self.value(table), &index, Put::ADD);
             }
         }
         let needs = self.needs(x) || self.needs(table);
@@ -216,6 +217,6 @@ pub(super) fn add_up(dx: &mut Tensor, overwrite: bool, index: &[u32], d: &Tensor
 fn read(y: &mut Tensor, overwrite: bool, table: &Tensor, index: &[u32]) {
     match table.device() {
         Device::Cpu => cpu::gather_add(y.data_mut(), table.data(), table.cols(), index, overwrite),
-        Device::Cuda(work) => cuda::gather_add(work, y, table, index, overwrite),
+        Device::Cuda(work) => cuda::gather_add(work, y, table, index, put(overwrite)),
     }
 }

@@ -1,7 +1,7 @@
-//! The linear layer over matrices side by side, without putting them there:
+//! The linear layer over matrices side by side, without putting them there, and a rectifier behind it:
 //!
 //! ```text
-//! y = [x_1 ; x_2 ; ..] Wᵀ + b = x_1 W_1ᵀ + x_2 W_2ᵀ + .. + b         W_i: the columns of W that x_i meets
+//! y = max([x_1 ; x_2 ; ..] Wᵀ + b, 0) = max(x_1 W_1ᵀ + x_2 W_2ᵀ + .. + b, 0)      W_i: the columns of W that x_i meets
 //! ```
 //! Rows that many rows of the result read are multiplied once, forward and backward: `(x W_iᵀ)[rows]` in place of
 //! `x[rows] W_iᵀ`.
@@ -9,13 +9,19 @@
 use std::sync::Arc;
 
 use crate::device::Device;
+use crate::device::cuda::CudaWork;
+use crate::device::cuda::layers::Put;
 use crate::device::matmul::{Into, View, ViewMut, matmul};
+use crate::nn::cpu::elementwise::rectify;
 use crate::nn::cpu::gather::gather_add;
 use crate::nn::cpu::linear as cpu;
-use crate::nn::cuda::{gather as rows, linear as cuda};
+use crate::nn::cuda::gather::gather_add as gather_rows;
+use crate::nn::cuda::linear as cuda;
+use crate::nn::cuda::sums::Sums;
 use crate::nn::tape::{Backward, Walk};
 use crate::nn::{ParamId, Tape, Tensor, Var};
 
+use super::elementwise::relu_backward;
 use super::gather;
 
 /// Some columns of the input of a linear layer.
@@ -39,61 +45,87 @@ struct Joined {
     bias: ParamId,
 }
 
-/// `y = x wᵀ` with the columns of `w` from `from` on, or adds it.
-fn product(y: &mut Tensor, overwrite: bool, x: &Tensor, (w, from): (&Tensor, usize)) {
-    match x.device() {
-        Device::Cpu => {
-            matmul(y.view_mut(), Into::over(overwrite), 1.0, x.view(), columns_of(w, from, x.cols()).t());
-        }
-        Device::Cuda(work) => {
-            cuda::forward(work, y, cuda::put(overwrite), x, (w, cuda::columns(w, from)), None);
-        }
-    }
-}
-
 impl Tape<'_> {
-    /// `[x_1 ; x_2 ; ..] Wᵀ + b` over `parts` side by side: `[n, out]`, with `weight` `[out, sum of columns]` and
-    /// `bias` `[1, out]`.
+    /// `max([x_1 ; x_2 ; ..] Wᵀ + b, 0)` over `parts` side by side: `[n, out]`, with `weight` `[out, sum of columns]`
+    /// and `bias` `[1, out]`; the gradient at 0 is 0.
     ///
     /// # Panics
     /// If the shapes do not agree, there are no parts, or a part names a row that is not there.
-    pub fn linear_joined(&mut self, parts: Vec<Columns>, weight: ParamId, bias: ParamId) -> Var {
+    pub fn linear_relu_joined(&mut self, parts: Vec<Columns>, weight: ParamId, bias: ParamId) -> Var {
         let (w, b) = (self.parameters().get(weight), self.parameters().get(bias));
         let n = parts.first().map_or(0, |part| self.rows_of(part));
         let columns: usize = parts.iter().map(|part| self.value(part.x).cols()).sum();
         assert!(
             !parts.is_empty() && columns == w.cols() && b.data_len() == w.rows(),
-            "linear_joined: {columns} columns of {} parts, weight {:?}, bias {:?}",
+            "linear_relu_joined: {columns} columns of {} parts, weight {:?}, bias {:?}",
             parts.len(),
             w.shape(),
             b.shape()
         );
+        for part in &parts {
+            assert_eq!(self.rows_of(part), n, "linear_relu_joined: parts of different numbers of rows");
+            if let Some(rows) = &part.rows {
+                gather::check(rows, self.value(part.x).rows());
+            }
+        }
         let mut y = self.room(n, w.rows());
         match self.device() {
-            Device::Cpu => cpu::fill_rows(y.data_mut(), b.data()),
-            Device::Cuda(work) => rows::repeat(work, &mut y, b),
+            Device::Cpu => {
+                self.joined_on_cpu(&parts, w, b, &mut y);
+                rectify(y.data_mut());
+            }
+            Device::Cuda(work) => {
+                let work = work.clone();
+                self.joined_on_gpu(&work, &parts, (w, b), &mut y);
+            }
         }
+        let training = self.training();
+        self.push(y, training, training.then(|| Box::new(Joined { parts, weight, bias }) as _))
+    }
+
+    fn joined_on_cpu(&mut self, parts: &[Columns], w: &Tensor, b: &Tensor, y: &mut Tensor) {
+        cpu::fill_rows(y.data_mut(), b.data());
         let mut from = 0;
-        for part in &parts {
-            assert_eq!(self.rows_of(part), n, "linear_joined: parts of different numbers of rows");
-            let width = self.value(part.x).cols();
-            match &part.rows {
-                None => product(&mut y, false, self.value(part.x), (w, from)),
+        for Columns { x, rows } in parts {
+            let (n, width) = self.value(*x).shape();
+            let weights = columns_of(w, from, width);
+            match rows {
+                None => matmul(y.view_mut(), Into::Add, 1.0, self.value(*x).view(), weights.t()),
                 Some(rows) => {
-                    gather::check(rows, self.value(part.x).rows());
-                    let mut once = self.room(self.value(part.x).rows(), w.rows());
-                    product(&mut once, true, self.value(part.x), (w, from));
-                    match self.device() {
-                        Device::Cpu => gather_add(y.data_mut(), once.data(), w.rows(), rows, false),
-                        Device::Cuda(work) => rows::gather_add(work, &mut y, &once, rows, false),
-                    }
+                    let mut once = self.room(n, w.rows());
+                    matmul(once.view_mut(), Into::Replace, 1.0, self.value(*x).view(), weights.t());
+                    gather_add(y.data_mut(), once.data(), w.rows(), rows, false);
                     self.give(once);
                 }
             }
             from += width;
         }
-        let training = self.training();
-        self.push(y, training, training.then(|| Box::new(Joined { parts, weight, bias }) as _))
+    }
+
+    /// The bias comes with the first product, and the last one is rectified with what is there.
+    fn joined_on_gpu(
+        &mut self,
+        work: &Arc<CudaWork>,
+        parts: &[Columns],
+        (w, b): (&Tensor, &Tensor),
+        y: &mut Tensor,
+    ) {
+        let mut from = 0;
+        for (i, Columns { x, rows }) in parts.iter().enumerate() {
+            let put = Put { add: i > 0, relu: i + 1 == parts.len() };
+            let ((n, width), bias) = (self.value(*x).shape(), (i == 0).then_some(b));
+            let weights = (w, cuda::columns(w, from));
+            match rows {
+                None => cuda::forward(work, y, put, self.value(*x), weights, bias),
+                Some(rows) => {
+                    let mut once = self.room(n, w.rows());
+                    cuda::forward(work, &mut once, Put::REPLACE, self.value(*x), weights, bias);
+                    gather_rows(work, y, &once, rows, put);
+                    self.give(once);
+                }
+            }
+            from += width;
+        }
     }
 
     fn rows_of(&self, part: &Columns) -> usize {
@@ -108,13 +140,14 @@ fn columns_of(w: &Tensor, from: usize, width: usize) -> View<'_> {
 
 impl Joined {
     /// What flows back through one part, which met the columns of the weight from `from` on, given the gradient `d`
-    /// of its product. On a GPU the gradient of the weight becomes a part of `sums`.
+    /// of its product. On a GPU the gradient of the weight becomes a part of `sums`, and with that of the first part
+    /// that of the bias, behind it: the rows of each part's `d` add up to the same.
     fn part(
         &self,
         x: Var,
         (from, overwrite): (usize, bool),
         d: &Tensor,
-        (walk, sums): (&mut Walk<'_>, Option<&mut cuda::Sums<'_>>),
+        (walk, sums): (&mut Walk<'_>, Option<&mut Sums>),
     ) {
         let (value, w) = (walk.value(x), walk.parameter(self.weight));
         match sums {
@@ -124,7 +157,8 @@ impl Joined {
                 let dw = ViewMut::strided(&mut dw[from_here..], w.rows(), value.cols(), w.cols());
                 matmul(dw, Into::over(overwrite), 1.0, d.view().t(), value.view());
             }
-            Some(sums) => sums.of(d, value, cuda::columns(w, from)),
+            // The parts before one from column 0 on are without columns, and so are without sums.
+            Some(sums) => sums.linear(d, value, cuda::columns(w, from), (from == 0).then_some(w.data_len())),
         }
         walk.flow_with(x, |dx, overwrite| match d.device() {
             Device::Cpu => {
@@ -142,23 +176,22 @@ impl Joined {
 }
 
 impl Backward for Joined {
-    fn backward(self: Box<Self>, _result: Var, d: Tensor, walk: &mut Walk<'_>) {
-        let device = walk.device;
-        let (db, overwrite) = walk.gradient(self.bias);
-        match device {
-            Device::Cpu => cpu::column_sums(db.data_mut(), d.data(), overwrite),
-            Device::Cuda(work) => cuda::backward_bias(work, db, overwrite, &d),
-        }
+    fn backward(self: Box<Self>, result: Var, mut d: Tensor, walk: &mut Walk<'_>) {
+        relu_backward(&mut d, walk.value(result));
         // Each part writes columns of its own.
-        let overwrite = walk.gradient(self.weight).1;
-        let mut sums = match device {
-            Device::Cpu => None,
+        let (mut sums, mut overwrite) = (None, false);
+        match walk.device {
+            Device::Cpu => {
+                let (db, fresh) = walk.gradient(self.bias);
+                cpu::column_sums(db.data_mut(), d.data(), fresh);
+                overwrite = walk.gradient(self.weight).1;
+            }
             Device::Cuda(work) => {
                 let rows = self.parts.iter().map(|part| walk.value(part.x).rows()).max();
-                let values = walk.parameter(self.weight).data_len();
-                Some(cuda::Sums::of_parts(work, rows.unwrap_or(0).max(d.rows()), values))
+                let values = walk.parameter(self.weight).data_len() + d.cols();
+                sums = Some(Sums::over_rows_at_most(work, rows.unwrap_or(0).max(d.rows()), values));
             }
-        };
+        }
         let mut from = 0;
         for Columns { x, rows } in &self.parts {
             let (n, width) = walk.value(*x).shape();
@@ -174,7 +207,7 @@ impl Backward for Joined {
             from += width;
         }
         if let Some(sums) = sums {
-            sums.finish((walk.gradient(self.weight).0, overwrite));
+            sums.finish(walk, &[self.weight, self.bias]);
         }
         walk.give(d);
     }

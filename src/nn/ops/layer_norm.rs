@@ -4,7 +4,7 @@ use super::elementwise::accumulate_each;
 use crate::device::Device;
 use crate::device::cuda::layers as gpu;
 use crate::nn::cpu::layer_norm as cpu;
-use crate::nn::cuda::sums_of;
+use crate::nn::cuda::sums::Sums;
 use crate::nn::tape::{Backward, Walk};
 use crate::nn::{ParamId, Tape, TapePool, Tensor, Var};
 
@@ -51,24 +51,23 @@ impl Backward for LayerNorm {
         let Self { x, gamma, beta, moments } = *self;
         let (input, g) = (walk.value(x), walk.parameter(gamma));
         let (rows, cols) = d.shape();
-        let sums = match walk.device {
+        match walk.device {
             Device::Cpu => {
                 let (dg, db) = cpu::backward(d.data_mut(), input.data(), moments.data(), g.data());
-                Tensor::from_vec(walk.device, 1, 2 * cols, [dg, db].concat())
+                accumulate_each(walk, &[gamma, beta], &[dg, db].concat());
             }
             Device::Cuda(work) => {
-                let sums = sums_of(work, [gpu::pieces_of(rows), 2 * cols], |context, partials| {
+                let sums = Sums::of(work, [gpu::pieces_of(rows), 2 * cols], |context, partials| {
                     let given = (d.on_gpu()?, input.on_gpu()?);
                     gpu::layer_norm_parameters(context, [rows, cols], given, moments.on_gpu()?, partials)
                 });
+                sums.finish(walk, &[gamma, beta]);
                 work.run(|context| {
                     let saved = (input.on_gpu()?, moments.on_gpu()?);
                     gpu::layer_norm_backward(context, [rows, cols], d.on_gpu_mut()?, saved, g.on_gpu()?)
                 });
-                sums
             }
-        };
-        accumulate_each(walk, &[gamma, beta], &sums);
+        }
         walk.give(moments);
         walk.flow(x, d);
     }

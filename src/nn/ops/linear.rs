@@ -74,12 +74,8 @@ pub(super) fn backward_parameters(
             }
         }
         Device::Cuda(work) => {
-            let (dw, overwrite) = walk.gradient(w);
-            cuda::backward_weight(work, dw, overwrite, d, x);
-            if let Some(b) = b {
-                let (db, overwrite) = walk.gradient(b);
-                cuda::backward_bias(work, db, overwrite, d);
-            }
+            let ids: Vec<ParamId> = [w].into_iter().chain(b).collect();
+            cuda::backward_parameters(work, d, x, b.is_some()).finish(walk, &ids);
         }
     }
 }

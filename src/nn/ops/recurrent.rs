@@ -6,7 +6,6 @@ use crate::device::matmul::{Into, View, ViewMut, matmul};
 use crate::nn::cpu::elementwise::accumulate;
 use crate::nn::cpu::linear::column_sums;
 use crate::nn::cpu::recurrent as cpu;
-use crate::nn::cuda::cells as cuda;
 use crate::nn::tape::{Backward, Walk};
 use crate::nn::{ParamId, Tape, TapePool, Tensor, Var};
 
@@ -47,7 +46,8 @@ struct Gru {
     /// `[rows, 3h]`: r, z, n after their nonlinearities.
     gates: Tensor,
     /// `[rows, h]`: the block n of `W_hh h + b_hh`. The blocks r and z are only ever added to those of `W_ih x + b_ih`,
-    /// and have the same gradient.
+    /// and have the same gradient; on a GPU they stand before it all the same, `[rows, 3h]`, so that a product in each
+    /// direction is one launch.
     hidden: Tensor,
 }
 
@@ -75,7 +75,8 @@ impl Tape<'_> {
         let parameters = self.parameters();
         assert_eq!(parameters.get(p.w_hh).shape(), (3 * width, width), "gru_cell: w_hh for {width} columns");
         assert_eq!(self.value(x).rows(), rows, "gru_cell: x and h of different numbers of rows");
-        let (mut gates, mut hidden) = (self.room(rows, 3 * width), self.room(rows, width));
+        let blocks = if *self.device() == Device::Cpu { 1 } else { 3 };
+        let (mut gates, mut hidden) = (self.room(rows, 3 * width), self.room(rows, blocks * width));
         let mut y = self.room(rows, width);
         let (w_ih, b_ih) = (parameters.get(p.w_ih), Some(parameters.get(p.b_ih)));
         if joined {
@@ -100,8 +101,7 @@ impl Tape<'_> {
                 cpu::gru(y.data_mut(), gates.data_mut(), hidden.data_mut(), (h_value.data(), bias), width);
             }
             Device::Cuda(work) => {
-                let w_hh = parameters.get(p.w_hh);
-                cuda::gru_hidden(work, (&mut gates, &mut hidden), h_value, w_hh);
+                linear::forward(&mut hidden, h_value, parameters.get(p.w_hh), None);
                 work.run(|context| {
                     let saved = (gates.on_gpu_mut()?, hidden.on_gpu_mut()?);
                     let given = (h_value.on_gpu()?, bias.on_gpu()?);
@@ -176,15 +176,19 @@ impl Backward for Gru {
         let joined = joined && walk.gradient_is_fresh(p.w_ih);
         linear::backward_parameters(walk, &gates, walk.value(x), p.w_ih, Some(p.b_ih));
         let (w_ih, w_hh) = (walk.parameter(p.w_ih), walk.parameter(p.w_hh));
-        let both = joined.then(|| {
-            let rows = walk.gradient(p.w_ih).0.data().chunks_exact(w_ih.cols()).take(2 * width);
-            rows.flat_map(|row| &row[..width]).copied().collect::<Vec<f32>>()
-        });
-        backward_hidden(walk, &p, (&gates, &hidden), (walk.value(h), both));
+        if *walk.device == Device::Cpu {
+            let both = joined.then(|| {
+                let rows = walk.gradient(p.w_ih).0.data().chunks_exact(w_ih.cols()).take(2 * width);
+                rows.flat_map(|row| &row[..width]).copied().collect::<Vec<f32>>()
+            });
+            backward_hidden(walk, &p, (&gates, &hidden), (walk.value(h), both));
+        } else {
+            linear::backward_parameters(walk, &hidden, walk.value(h), p.w_hh, Some(p.b_hh));
+        }
         walk.flow_with(x, |dx, overwrite| linear::backward_input(dx, overwrite, &gates, w_ih));
         if walk.needs(h) {
             match walk.device {
-                Device::Cuda(work) => cuda::gru_state(work, &mut d, (&gates, &hidden), w_hh),
+                Device::Cuda(_) => linear::backward_input(&mut d, false, &hidden, w_hh),
                 Device::Cpu => {
                     let w_hh = Blocks::of(w_hh);
                     matmul(d.view_mut(), Into::Add, 1.0, both_of(&gates), w_hh.both);
@@ -234,21 +238,16 @@ fn add_both(w_ih: &mut Tensor, w_hh: &Tensor) {
     }
 }
 
-/// Adds to the gradients of `W_hh` and `b_hh`, given those of the gates and of the block n of `W_hh h + b_hh`, and that
-/// of the blocks r and z of `W_hh`, if it is known.
+/// Adds to the gradients of `W_hh` and `b_hh` on the CPU, given those of the gates and of the block n of
+/// `W_hh h + b_hh`, and that of the blocks r and z of `W_hh`, if it is known.
 fn backward_hidden(
     walk: &mut Walk<'_>,
     p: &GruParams,
     (gates, hidden): (&Tensor, &Tensor),
     (h, known): (&Tensor, Option<Vec<f32>>),
 ) {
-    let (device, width) = (walk.device, h.cols());
+    let width = h.cols();
     let (dw, overwrite) = walk.gradient(p.w_hh);
-    if let Device::Cuda(work) = device {
-        cuda::gru_weight(work, dw, overwrite, (gates, hidden), h);
-        let (db, overwrite) = walk.gradient(p.b_hh);
-        return cuda::gru_bias(work, db, overwrite, (gates, hidden));
-    }
     let (both, new) = dw.data_mut().split_at_mut(2 * width * width);
     match known {
         Some(known) => accumulate(both, &known, overwrite),

@@ -13,8 +13,8 @@ use crate::device::cuda::CudaError;
 use crate::device::cuda::layers::{SlotMixer, mixing_backward, mixing_forward};
 use crate::device::cuda::twins::Mask;
 use crate::nn::cpu::slot_mixing::{self as cpu, Inputs, Shape};
-use crate::nn::cuda::sums_of;
-use crate::nn::{ParamId, Parameters, Tape, Tensor, Var};
+use crate::nn::cuda::sums::Sums;
+use crate::nn::{ParamId, Parameters, Tape, Var};
 
 /// Arguments of [`Tape::mix_slots`] for seeds with K slots.
 #[derive(Clone, Copy, Debug)]
@@ -120,22 +120,22 @@ impl Tape<'_> {
             let parameters = walk.parameters();
             let ((rows, cols), value) = (d.shape(), walk.value(x));
             let shape = args.shape(parameters, cols);
-            let sums = match walk.device {
+            match walk.device {
                 Device::Cpu => {
                     let inputs = args.inputs(parameters, true);
                     let sums = cpu::backward(shape, inputs, value.data(), d.data_mut());
-                    Tensor::from_vec(walk.device, 1, sums.len(), sums)
+                    accumulate_each(walk, &args.ids(), &sums);
                 }
                 Device::Cuda(work) => {
                     let seeds = rows / shape.slots.max(1);
                     let pieces = SlotMixer::pieces(seeds, cols);
-                    sums_of(work, [pieces, shape.parameters()], |context, partials| {
+                    let sums = Sums::of(work, [pieces, shape.parameters()], |context, partials| {
                         let mixer = args.on_gpu(parameters, true, cols)?;
                         mixing_backward(context, &mixer, seeds, value.on_gpu()?, d.on_gpu_mut()?, partials)
-                    })
+                    });
+                    sums.finish(walk, &args.ids());
                 }
-            };
-            accumulate_each(walk, &args.ids(), &sums);
+            }
             walk.flow(x, d);
         })
     }

@@ -7,7 +7,7 @@ use crate::device::Device;
 use crate::device::cuda::PooledBuffer;
 use crate::device::cuda::layers::{pieces_of, time_backward, time_encode};
 use crate::nn::cpu::time as cpu;
-use crate::nn::cuda::sums_of;
+use crate::nn::cuda::sums::Sums;
 use crate::nn::cuda::time::Waves;
 use crate::nn::tape::Walk;
 use crate::nn::{ParamId, Parameters, Tape, Tensor, Var};
@@ -110,8 +110,7 @@ pub(super) fn backward(
             let (weights, phases) = (walk.parameter(w).data(), walk.parameter(b).data());
             let from = first.min(d.data_len());
             let (dw, db) = cpu::backward(deltas, weights, phases, &d.data()[from..], d.cols());
-            let sums = Tensor::from_vec(walk.device, 1, dw.len() + db.len(), [dw, db].concat());
-            accumulate_each(walk, &[w, b], &sums);
+            accumulate_each(walk, &[w, b], &[dw, db].concat());
         }
         Device::Cuda(work) => backward_on_gpu(walk, (w, b), &work.upload(deltas), (d, first)),
     }
@@ -128,8 +127,8 @@ pub(super) fn backward_on_gpu(
     let dim = walk.parameter(w).data_len();
     let waves = Waves::of(work, &TimeEncoder::Trained { w, b }, walk.parameters());
     let (rows, stride) = d.shape();
-    let sums = sums_of(work, [pieces_of(rows), 2 * dim], |context, partials| {
+    let sums = Sums::of(work, [pieces_of(rows), 2 * dim], |context, partials| {
         time_backward(context, deltas.get()?, waves.get()?, (d.on_gpu()?, first, stride), partials)
     });
-    accumulate_each(walk, &[w, b], &sums);
+    sums.finish(walk, &[w, b]);
 }

@@ -1,6 +1,7 @@
 //! [`Walk`]: a tape while it is walked backward, as its operations see it: values to read, gradients to add to, memory.
 
 use crate::device::Device;
+use crate::nn::cuda::sums::PendingSum;
 use crate::nn::ops::elementwise::accumulate;
 use crate::nn::{Gradients, ParamId, Parameters, TapePool, Tensor};
 
@@ -32,6 +33,11 @@ impl<'a> Walk<'a> {
     /// The gradient of a parameter, and whether it is to be overwritten (`true`) or added to.
     pub(in crate::nn) fn gradient(&mut self, id: ParamId) -> (&mut Tensor, bool) {
         self.gradients.slot(id)
+    }
+
+    /// Has sums of a GPU added to a parameter's gradient when the walk is done.
+    pub(in crate::nn) fn add_later(&mut self, pending: PendingSum) {
+        self.gradients.add_later(pending);
     }
 
     /// Whether a parameter's gradient is to be overwritten.

@@ -6,7 +6,7 @@ use crate::device::Device;
 use crate::nn::cpu::dropout;
 use crate::nn::{
     Adam, AdamOptions, Gradients, GruParams, Mode, Parameters, RnnParams, StorageError, Tape, Tensor,
-    TimeEncoder,
+    TimeEncoder, Var,
 };
 
 #[test]
@@ -149,13 +149,13 @@ fn rows_that_many_places_share() {
     // Once with rows that come twice, once with rows that come once each.
     for other in [vec![2u32, 2, 0, 2, 0], vec![4, 3, 2, 1, 0]] {
         Check {
-            name: "linear_joined",
+            name: "linear_relu_joined",
             inputs: &[(4, 3), (5, 2), (5, 4), (6, 9), (1, 6)],
             ours: &|t, p| {
                 let (x, y, z) = (t.param(p[0]), t.param(p[1]), t.param(p[2]));
                 let parts =
                     vec![t.gather_distinct(x, index.clone()), y.into(), t.gather_distinct(z, other.clone())];
-                t.linear_joined(parts, p[3], p[4])
+                t.linear_relu_joined(parts, p[3], p[4])
             },
             reference: &|m| {
                 let joined = Matrix::from_fn(5, 9, |r, c| match c {
@@ -163,7 +163,7 @@ fn rows_that_many_places_share() {
                     3..5 => m[1].at(r, c - 3),
                     _ => m[2].at(other[r] as usize, c - 5),
                 });
-                reference::linear(&joined, &m[3], Some(&m[4]))
+                reference::linear(&joined, &m[3], Some(&m[4])).map(|v| v.max(0.0))
             },
         }
         .run();
@@ -264,6 +264,48 @@ fn recurrent_cells() {
         }
         .run();
     }
+}
+
+#[test]
+fn a_loss_of_ones_and_zeros_is_the_sum_of_both_means() {
+    for ones in [0, 3, 7] {
+        let mean = |m: &Matrix, rows: std::ops::Range<usize>, target: f64| match rows.len() {
+            0 => 0.0,
+            count => {
+                let part = Matrix::from_fn(count, 1, |r, _| m.at(rows.start + r, 0));
+                reference::bce(&part, &Matrix::from_fn(count, 1, |_, _| target))
+            }
+        };
+        Check {
+            name: "pair_loss",
+            inputs: &[(7, 1)],
+            ours: &|t, p| {
+                let x = t.param(p[0]);
+                t.pair_loss(x, ones)
+            },
+            reference: &|m| {
+                Matrix::from_fn(1, 1, |_, _| mean(&m[0], 0..ones, 1.0) + mean(&m[0], ones..7, 0.0))
+            },
+        }
+        .run();
+    }
+    let mut parameters = Parameters::new();
+    let x = parameters.add("x", Tensor::from_vec(&Device::Cpu, 4, 1, vec![0.3, -1.7, 88.0, -0.01]));
+    let run = |loss: &dyn Fn(&mut Tape<'_>, Var) -> Var| {
+        let mut gradients = Gradients::new(&Device::Cpu, &parameters);
+        let mut tape = Tape::new(&Device::Cpu, &parameters, Mode::Train);
+        let x_now = tape.param(x);
+        let loss = loss(&mut tape, x_now);
+        tape.backward(loss, &mut gradients);
+        (tape.scalar(loss).to_bits(), gradients.get(x).data().iter().map(|d| d.to_bits()).collect::<Vec<_>>())
+    };
+    let apart = run(&|tape, x| {
+        let (first, rest) = (tape.rows(x, 0..2), tape.rows(x, 2..4));
+        let (first, rest) =
+            (tape.bce_with_logits(first, &[1.0, 1.0]), tape.bce_with_logits(rest, &[0.0, 0.0]));
+        tape.add(first, rest)
+    });
+    assert_eq!(run(&|tape, x| tape.pair_loss(x, 2)), apart);
 }
 
 #[test]

@@ -86,7 +86,7 @@ fn steps() -> Vec<u32> {
         let y = tape.gelu(y, 0.1, [13, step, 0]);
         let y = tape.layer_norm(y, gamma, beta, 1e-5);
         let y = tape.dropout(y, 0.1, [12, step, 0]);
-        let y = tape.linear_joined(vec![y.into(), query], w, b);
+        let y = tape.linear_relu_joined(vec![y.into(), query], w, b);
         let targets: Vec<f32> = (0..SEEDS).map(|i| (i % 2) as f32).collect();
         let loss = tape.bce_with_logits(y, &targets);
         tape.backward(loss, &mut gradients);

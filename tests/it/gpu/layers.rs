@@ -1,14 +1,16 @@
 //! Layers on a GPU: bit for bit the CPU's where they work element by element; elsewhere within 1e-4 of sums in 64
 //! bits, or of the tape.
 
+use std::sync::Arc;
+
 use evergraph::cli::bench::ops::gpu_layers::{LayerSizes, measure};
 use evergraph::device::cuda::layers::{
-    Attention, AttentionSizes, StreamContext, adam, attention_backward, attention_forward, gru_backward,
-    gru_forward, layer_norm_backward, layer_norm_forward, layer_norm_parameters, pieces_of, sum_pieces,
-    time_backward, time_encode,
+    Attention, AttentionSizes, Partials, StreamContext, adam, attention_backward, attention_forward,
+    gru_backward, gru_forward, layer_norm_backward, layer_norm_forward, layer_norm_parameters, pieces_of,
+    sum_pieces, time_backward, time_encode,
 };
 use evergraph::device::cuda::twins::{AdamStep, Mask};
-use evergraph::device::cuda::{Cuda, CudaBuffer};
+use evergraph::device::cuda::{Cuda, CudaBuffer, CudaWork};
 use evergraph::device::rng;
 use evergraph::nn::TimeEncoder;
 
@@ -34,6 +36,18 @@ pub fn wide(values: &[f32]) -> impl Iterator<Item = f64> {
     values.iter().map(|value| f64::from(*value))
 }
 
+/// The sums of `[pieces, columns]` over pieces.
+pub fn summed(
+    cuda: &Arc<Cuda>,
+    [pieces, columns]: [usize; 2],
+    partials: &CudaBuffer<f32>,
+) -> CudaBuffer<f32> {
+    let mut sums = On(cuda).room(columns);
+    let terms = Partials { values: partials, first: 0, step: columns, pieces };
+    sum_pieces(&CudaWork::new(cuda.clone()), [((&mut sums, columns, true), vec![terms])]).unwrap();
+    sums
+}
+
 /// Buffers of one GPU, for tests.
 #[derive(Clone, Copy)]
 pub struct On<'a>(pub &'a Cuda);
@@ -51,6 +65,43 @@ impl<'a> On<'a> {
     pub fn room(self, len: usize) -> CudaBuffer<f32> {
         self.copy(&vec![f32::NAN; len])
     }
+}
+
+#[test]
+fn sums_of_many_results_are_those_of_their_terms_in_order() {
+    let cuda = gpu();
+    let (on, work) = (On(&cuda), CudaWork::new(cuda.clone()));
+    let mut draws = Draws::new(6);
+    let (columns, pieces, step) = ([1, 300, 130, 5], [3, 2, 7, 0], 450);
+    let given: Vec<Vec<f32>> = (0..4).map(|_| draws.floats(7 * step, 1.0)).collect();
+    let partials: Vec<CudaBuffer<f32>> = given.iter().map(|values| on.copy(values)).collect();
+    let terms = |i: usize, first: usize| Partials { values: &partials[i], first, step, pieces: pieces[i] };
+    // Replaced by one, by two, with two added, and by a sum of no pieces; the second and third are of one buffer.
+    let each =
+        || [vec![terms(0, 9)], vec![terms(1, 0), terms(2, 17)], vec![terms(1, 300)], vec![terms(3, 0)]];
+    let overwrite = [true, true, false, true];
+    let mut out: Vec<CudaBuffer<f32>> = columns.iter().map(|&columns| on.copy(&vec![1.0; columns])).collect();
+    let results = out.iter_mut().zip(columns).zip(overwrite).zip(each());
+    let results = results.map(|(((out, columns), overwrite), terms)| ((out, columns, overwrite), terms));
+    sum_pieces(&work, results).unwrap();
+    for (r, (out, terms)) in out.iter().zip(each()).enumerate() {
+        let mut expected = vec![if overwrite[r] { None } else { Some(1.0_f32) }; columns[r]];
+        for term in &terms {
+            let i = partials.iter().position(|partials| std::ptr::eq(partials, term.values)).unwrap();
+            for (c, expected) in expected.iter_mut().enumerate() {
+                let sum = (0..term.pieces).fold(0.0, |sum, p| sum + given[i][term.first + p * step + c]);
+                *expected = Some(expected.map_or(sum, |before| before + sum));
+            }
+        }
+        let expected: Vec<f32> = expected.into_iter().flatten().collect();
+        assert_eq!(out.copy_to_host().unwrap(), expected, "result {r}");
+    }
+
+    let beyond = Partials { values: &partials[0], first: 7 * step - 3, step: 0, pieces: 1 };
+    let error = sum_pieces(&work, [((&mut out[3], 5, true), vec![beyond])]).unwrap_err().to_string();
+    assert!(error.contains("partial sums: 3150 values, and 3152 are needed"), "{error}");
+    let error = sum_pieces(&work, [((&mut out[0], 5, true), vec![terms(0, 0)])]).unwrap_err().to_string();
+    assert!(error.contains("sums: 1 values, and 5 are needed"), "{error}");
 }
 
 #[test]
@@ -81,11 +132,8 @@ fn times_are_encoded_on_a_gpu_bit_for_bit() {
         assert!(same || !twin_fuses(), "{rows} encodings of {dim}");
         let mut partials = on.room(pieces_of(rows) * 2 * dim);
         time_backward(on.context(), &deltas, (&w, &b), (&d, first, stride), &mut partials).unwrap();
-        let mut sums = on.copy(&vec![1.0_f32; 2 * dim]);
-        sum_pieces(on.context(), [pieces_of(rows), 2 * dim], &partials, &mut sums, true).unwrap();
+        let sums = summed(&cuda, [pieces_of(rows), 2 * dim], &partials);
         agree(&sums, wide(&gradients.concat()), "gradients of frequencies and phases");
-        sum_pieces(on.context(), [pieces_of(rows), 2 * dim], &partials, &mut sums, false).unwrap();
-        agree(&sums, wide(&gradients.concat()).map(|sum| 2.0 * sum), "the same, added");
         let error = time_backward(on.context(), &deltas, (&w, &b), (&d, first + 6, stride), &mut partials);
         assert!(error.unwrap_err().to_string().contains("gradients: "), "one row too far is refused");
     }
@@ -109,10 +157,10 @@ fn rows_are_normalized_on_a_gpu_like_on_the_tape() {
         let sizes = [rows, cols];
         layer_norm_forward(on.context(), sizes, &x, (&gamma, &beta, 1e-5), (&mut y, &mut moments)).unwrap();
         agree(&y, wide(&value), "rows");
-        let (pieces, mut sums) = (pieces_of(rows), on.room(2 * cols));
+        let pieces = pieces_of(rows);
         let mut partials = on.room(pieces * 2 * cols);
         layer_norm_parameters(on.context(), sizes, (&d, &x), &moments, &mut partials).unwrap();
-        sum_pieces(on.context(), [pieces, 2 * cols], &partials, &mut sums, true).unwrap();
+        let sums = summed(&cuda, [pieces, 2 * cols], &partials);
         agree(&sums, wide(&gradients[1..].concat()), "gradients of gamma and beta");
         layer_norm_backward(on.context(), sizes, &mut d, (&x, &moments), &gamma).unwrap();
         agree(&d, wide(&gradients[0]), "gradient of rows");
@@ -153,28 +201,29 @@ fn a_gru_cell_steps_forward_and_back_on_a_gpu() {
     let on = On(&cuda);
     let mut draws = Draws::new(3);
     for (rows, width) in [(1, 1), (40, 33), (9, 100)] {
-        let (gates, hidden) = (draws.floats(3 * rows * width, 1.0), draws.floats(rows * width, 1.0));
+        let (gates, hidden) = (draws.floats(3 * rows * width, 1.0), draws.floats(3 * rows * width, 1.0));
         let (h, bias) = (draws.floats(rows * width, 1.0), draws.floats(3 * width, 0.5));
         let d = draws.floats(rows * width, 1.0);
         let (mut out, mut back) = (Vec::new(), [const { Vec::new() }; 3]);
         back[1].resize(3 * rows * width, 0.0);
+        back[2].resize(3 * rows * width, 0.0);
         for i in 0..rows * width {
             let (row, column) = (i / width, i % width);
-            let gate = |k: usize| f64::from(gates[(3 * row + k) * width + column]);
-            let bias = |k: usize| f64::from(bias[k * width + column]);
-            let (r, z) = (sigmoid(gate(0) + bias(0)), sigmoid(gate(1) + bias(1)));
-            let inner = f64::from(hidden[i]) + bias(2);
+            let place = |k: usize| (3 * row + k) * width + column;
+            let gate = |k: usize| f64::from(gates[place(k)]);
+            let of_h = |k: usize| f64::from(hidden[place(k)]) + f64::from(bias[k * width + column]);
+            let (r, z) = (sigmoid(gate(0) + of_h(0)), sigmoid(gate(1) + of_h(1)));
+            let inner = of_h(2);
             let n = (gate(2) + r * inner).tanh();
             let (before, d) = (f64::from(h[i]), f64::from(d[i]));
             out.push((1.0 - z) * n + z * before);
             let dn = d * (1.0 - z) * (1.0 - n * n);
-            for (k, value) in
-                [dn * inner * r * (1.0 - r), d * (before - n) * z * (1.0 - z), dn].into_iter().enumerate()
-            {
-                back[1][(3 * row + k) * width + column] = value;
+            let (dr, dz) = (dn * inner * r * (1.0 - r), d * (before - n) * z * (1.0 - z));
+            for (k, [of_x, of_h]) in [[dr, dr], [dz, dz], [dn, dn * r]].into_iter().enumerate() {
+                back[1][place(k)] = of_x;
+                back[2][place(k)] = of_h;
             }
             back[0].push(d * z);
-            back[2].push(dn * r);
         }
         let (mut gates, mut hidden, h, bias) =
             (on.copy(&gates), on.copy(&hidden), on.copy(&h), on.copy(&bias));
@@ -185,7 +234,7 @@ fn a_gru_cell_steps_forward_and_back_on_a_gpu() {
         let [dh, dgates, dhidden] = back;
         agree(&d, dh, "gradient of states");
         agree(&gates, dgates, "gradients of gates");
-        agree(&hidden, dhidden, "gradients of what the reset gate lets through");
+        agree(&hidden, dhidden, "gradients of what the state adds to them");
         let error = gru_backward(on.context(), [rows, width + 1], &mut d, (&mut gates, &mut hidden), &h);
         assert!(error.unwrap_err().to_string().contains("the gradient: "));
     }

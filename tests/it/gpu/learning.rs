@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
+use evergraph::device::Device;
 use evergraph::device::cuda::layers::{
     Moved, adam_bounded_all, bce, bce_backward, bound_norm, squares_of_all, squares_pieces,
 };
 use evergraph::device::cuda::twins::AdamStep;
 use evergraph::device::cuda::{Cuda, CudaBuffer, CudaWork};
+use evergraph::nn::{Gradients, Mode, Parameters, Tape, Tensor};
 
 use super::layers::On;
 use super::{Draws, gpu};
@@ -19,40 +21,83 @@ fn near(found: f32, expected: f32, what: &str) {
 }
 
 #[test]
-fn the_cross_entropy_of_one_target_on_a_gpu_is_the_tapes() {
+fn the_cross_entropy_of_pairs_on_a_gpu_is_the_tapes() {
     let cuda = gpu();
     let on = On(&cuda);
     let mut draws = Draws::new(4);
-    for (count, target, scale) in [(1, 1.0, 1.0), (3, 0.0, 2.5), (700, 1.0, -0.5), (301, 0.25, 1.0)] {
+    for (count, ones, scale) in [(1, 1, 1.0), (3, 0, 2.5), (700, 350, -0.5), (301, 7, 1.0), (600, 600, 1.0)] {
+        let sizes = [ones, count];
         let mut logits = draws.floats(count + 2, 3.0);
         // Those behind do not count.
         let counted = logits.split_at_mut(count).0;
-        counted[0] = if target > 0.0 { -200.0 } else { 90.0 };
+        counted[0] = if ones > 0 { -200.0 } else { 90.0 };
         let inputs = Inputs::new(&[("logits", 1, counted)]);
         let (value, gradients) = inputs.run(&[scale], &["logits"], |tape, parameters| {
             let logits = tape.param(parameters.find("logits").unwrap());
-            tape.bce_with_logits(logits, &vec![target; count])
+            tape.pair_loss(logits, ones)
         });
         let (on_logits, given, mut loss) = (on.copy(&logits), on.copy(&[scale]), on.room(1));
-        bce(on.context(), &on_logits, target, count, &mut loss).unwrap();
+        bce(on.context(), &on_logits, sizes, &mut loss).unwrap();
         near(loss.copy_to_host().unwrap()[0], value[0], "the loss");
         let mut d = on.room(count + 1);
-        bce_backward(on.context(), &on_logits, target, &given, count, &mut d).unwrap();
+        bce_backward(on.context(), &on_logits, sizes, &given, &mut d).unwrap();
         let d = d.copy_to_host().unwrap();
         for (found, expected) in d.iter().zip(&gradients[0]) {
             near(*found, *expected, "a gradient");
         }
         assert!(d[count].is_nan());
-        let error = bce(on.context(), &on_logits, target, count + 3, &mut loss).unwrap_err().to_string();
+        let error = bce(on.context(), &on_logits, [ones, count + 3], &mut loss).unwrap_err().to_string();
         assert!(error.contains("logits: "), "{error}");
-        let error = bce(on.context(), &on_logits, target, 0, &mut loss).unwrap_err().to_string();
-        assert!(error.contains("values to average: 0 values"), "{error}");
+        for none in [[0, 0], [count + 1, count]] {
+            let error = bce(on.context(), &on_logits, none, &mut loss).unwrap_err().to_string();
+            assert!(error.contains("values to average: "), "{error}");
+        }
         let mut short = on.room(count - 1);
-        let error = bce_backward(on.context(), &on_logits, target, &given, count, &mut short);
+        let error = bce_backward(on.context(), &on_logits, sizes, &given, &mut short);
         assert!(error.unwrap_err().to_string().contains("gradients: "));
-        let error = bce_backward(on.context(), &on_logits, target, &on.room(0), count, &mut short);
+        let error = bce_backward(on.context(), &on_logits, sizes, &on.room(0), &mut short);
         assert!(error.unwrap_err().to_string().contains("the loss's gradient: "));
     }
+}
+
+#[test]
+fn gradients_that_several_layers_add_to_are_those_of_the_cpu() {
+    let values = Draws::new(5).floats(60, 1.0);
+    let found = [Device::Cpu, Device::Cuda(CudaWork::new(gpu()))].map(|device| {
+        let tensor = |rows, columns, first: usize| {
+            Tensor::from_vec(&device, rows, columns, values[first..][..rows * columns].to_vec())
+        };
+        let mut parameters = Parameters::new();
+        let (w, b) = (parameters.add("w", tensor(5, 5, 0)), parameters.add("b", tensor(1, 5, 25)));
+        let idle = parameters.add("idle", tensor(1, 5, 0));
+        let mut gradients = Gradients::new(&device, &parameters);
+        let walk = |gradients: &mut Gradients| {
+            let mut tape = Tape::new(&device, &parameters, Mode::Train);
+            let x = tape.constant(tensor(5, 5, 30));
+            let once = tape.linear(x, w, Some(b));
+            let twice = tape.linear(once, w, Some(b));
+            let itself = tape.param(w);
+            let all = tape.add(twice, itself);
+            let loss = tape.pair_loss(all, 10);
+            tape.backward(loss, gradients);
+        };
+        // Onto zeros, onto what is there, and anew.
+        let mut seen = Vec::new();
+        for over in [false, false, true] {
+            if over {
+                gradients.start_over();
+            }
+            walk(&mut gradients);
+            seen.push([w, b, idle].map(|id| gradients.get(id).to_vec()).concat());
+        }
+        seen
+    });
+    for (walk, (cpu, gpu)) in found[0].iter().zip(&found[1]).enumerate() {
+        for (i, (expected, found)) in cpu.iter().zip(gpu).enumerate() {
+            assert!((expected - found).abs() < 1e-6, "walk {walk}, value {i}: {found}, not {expected}");
+        }
+    }
+    assert!(found[0][1][0] != found[0][0][0] && found[0][2] == found[0][0]);
 }
 
 /// Norm and factor of some gradients, given the loss.

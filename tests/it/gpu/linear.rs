@@ -1,12 +1,11 @@
 //! Linear layers on a GPU, forward and backward, within 1e-4 of sums in 64 bits, wherever their rows lie.
 
 use evergraph::device::cuda::layers::{
-    Layout, LinearSizes, Put, linear_bias, linear_forward, linear_input, linear_pieces, linear_weights,
-    sum_pieces,
+    Layout, LinearSizes, Put, linear_forward, linear_input, linear_pieces, linear_weights,
 };
 use evergraph::device::cuda::{CudaBuffer, CudaError};
 
-use super::layers::{On, agree};
+use super::layers::{On, agree, summed};
 use super::{Draws, gpu, small};
 
 /// Rows of parts on the host, in the layout of a buffer.
@@ -111,6 +110,13 @@ fn check([rows, inputs, outputs, parts]: [usize; 4], beyond: usize, seed: u64) {
         product(part, row, output) + before.get(part, row, output)
     });
 
+    let mut out = on.copy(&before.values);
+    let into = (&mut out, before.layout);
+    linear_forward(on.context(), sizes, from_a, from_w, None, Put::ADD.rectified(), into).unwrap();
+    before.check(&out, &format!("{what}, added and rectified"), |part, row, output| {
+        (product(part, row, output) + before.get(part, row, output)).max(0.0)
+    });
+
     let mut da = on.copy(&a.values);
     linear_input(on.context(), sizes, (&on_d, d.layout), from_w, Put::REPLACE, (&mut da, a.layout)).unwrap();
     a.check(&da, &format!("{what}, gradient of inputs"), |part, row, input| {
@@ -124,10 +130,9 @@ fn check([rows, inputs, outputs, parts]: [usize; 4], beyond: usize, seed: u64) {
     for _ in 0..2 {
         let mut partials = on.room(pieces * all);
         let given = (&on_d, d.layout);
-        linear_weights(on.context(), sizes, given, from_a, all, (&mut partials, w.layout)).unwrap();
-        linear_bias(on.context(), [rows, outputs], given, all, (&mut partials, weights)).unwrap();
-        let mut sums = on.room(all);
-        sum_pieces(on.context(), [pieces, all], &partials, &mut sums, true).unwrap();
+        let wanted = (all, Some(weights));
+        linear_weights(on.context(), sizes, given, from_a, wanted, (&mut partials, w.layout)).unwrap();
+        let sums = summed(&cuda, [pieces, all], &partials);
         let of_weights =
             (0..parts).flat_map(|p| (0..outputs).flat_map(move |o| (0..inputs).map(move |i| (p, o, i))));
         let sum = |(p, o, i)| 0.5 * (0..rows).map(|r| d.get(p, r, o) * a.get(p, r, i)).sum::<f64>();
@@ -148,6 +153,7 @@ fn products_on_a_gpu_are_those_of_sums_in_64_bits() {
         ([3, 100, 130, 2], 8),
         ([67, 50, 21, 4], 1),
         ([1_100, 7, 5, 1], 0),
+        ([1_100, 70, 130, 2], 0),
     ];
     for (seed, (sizes, beyond)) in (1..).zip(cases) {
         check(sizes, beyond, seed);
@@ -172,9 +178,14 @@ fn products_of_nothing_are_nothing_and_what_does_not_fit_is_refused() {
     let no_rows = LinearSizes::new([0, 4, 2]);
     let mut partials = on.copy::<f32>(&[]);
     let into = (&mut partials, layout(4));
-    linear_weights(on.context(), no_rows, (&a, layout(2)), (&a, layout(4)), 8, into).unwrap();
+    linear_weights(on.context(), no_rows, (&a, layout(2)), (&a, layout(4)), (8, None), into).unwrap();
 
     let message = |result: Result<(), CudaError>| result.unwrap_err().to_string();
+    let (mut partials, nothing) = (on.room(6), LinearSizes::new([3, 0, 2]));
+    let into = (&mut partials, layout(0));
+    let error =
+        message(linear_weights(on.context(), nothing, (&a, layout(2)), (&a, layout(0)), (2, Some(0)), into));
+    assert!(error.contains("columns beside a bias: 0 values, and 1 are needed"), "{error}");
     let sizes = LinearSizes::new([3, 4, 2]);
     let from = ((&a, layout(4)), (&w, layout(4)));
     let into = (&mut out, layout(2).at(1));
@@ -199,8 +210,10 @@ fn products_of_nothing_are_nothing_and_what_does_not_fit_is_refused() {
     assert!(error.contains("results: 11 values, and 12 are needed"), "{error}");
     let mut partials = on.room(7);
     let into = (&mut partials, layout(4));
-    let error = message(linear_weights(on.context(), sizes, (&d, layout(2)), from.0, 8, into));
+    let error = message(linear_weights(on.context(), sizes, (&d, layout(2)), from.0, (8, None), into));
     assert!(error.contains("partial sums: 7 values, and 8 are needed"), "{error}");
-    let error = message(linear_bias(on.context(), [4, 2], (&d, layout(2)), 2, (&mut partials, 0)));
-    assert!(error.contains("gradients: 6 values, and 8 are needed"), "{error}");
+    let mut partials = on.room(9);
+    let into = (&mut partials, layout(4));
+    let error = message(linear_weights(on.context(), sizes, (&d, layout(2)), from.0, (10, Some(8)), into));
+    assert!(error.contains("partial sums: 9 values, and 10 are needed"), "{error}");
 }

@@ -1,11 +1,11 @@
 //! The token mixing block on a GPU against the tape: its forward bit for bit, its gradients to rounding.
 
 use evergraph::device::cuda::CudaError;
-use evergraph::device::cuda::layers::{SlotMixer, mixing_backward, mixing_forward, sum_pieces};
+use evergraph::device::cuda::layers::{SlotMixer, mixing_backward, mixing_forward};
 use evergraph::device::cuda::twins::Mask;
 use evergraph::nn::SlotMixing;
 
-use super::layers::{On, agree, wide};
+use super::layers::{On, agree, summed, wide};
 use super::{Draws, gpu};
 use crate::kernels_host::nn::{Inputs, twin_fuses};
 
@@ -70,8 +70,7 @@ fn slots_are_mixed_forward_and_back_on_a_gpu_like_on_the_tape() {
         let (mut d, mut partials) = (on.copy(&d), on.room(pieces * parameters));
         mixing_backward(on.context(), &mixer, seeds, &x, &mut d, &mut partials).unwrap();
         agree(&d, wide(&gradients[0]), "gradient of rows");
-        let mut sums = on.room(parameters);
-        sum_pieces(on.context(), [pieces, parameters], &partials, &mut sums, true).unwrap();
+        let sums = summed(&cuda, [pieces, parameters], &partials);
         agree(&sums, wide(&gradients[1..].concat()), "gradients of all parameters");
         // Each by its own measure, since some are much larger than others.
         let mut rest = &sums.copy_to_host().unwrap()[..];

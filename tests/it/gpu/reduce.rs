@@ -7,12 +7,12 @@ use evergraph::device::Device;
 use evergraph::device::cuda::CudaWork;
 use evergraph::device::cuda::layers::{
     InverseIndex, Layout, Part, SlotTimes, broadcast_slots, clear_empty, clear_rows, pieces_of, put_rows,
-    reduce_slots, scatter_add_rows, slot_rows, sum_pieces, time_backward,
+    reduce_slots, scatter_add_rows, slot_rows, time_backward,
 };
 use evergraph::device::cuda::{CudaBuffer, CudaError};
 use evergraph::nn::{Groups, Reduce, SlotRows, Tensor, TimeEncoder};
 
-use super::layers::{On, agree, wide};
+use super::layers::{On, agree, summed, wide};
 use super::{Draws, gpu};
 use crate::kernels_host::nn::{Inputs, twin_fuses};
 
@@ -193,10 +193,10 @@ fn rows_of_slots_are_put_together_and_their_gradients_taken_apart_on_a_gpu() {
         let (from, dense) = (Layout { first: 0, stride: width, step: 0 }, Layout::dense(node));
         scatter_add_rows(on.context(), &inverse, node, (&d, from), true, (&mut dx, dense)).unwrap();
         agree(&dx, wide(&gradients[0]), "gradient of nodes");
-        let (pieces, mut sums) = (pieces_of(count), on.room(2 * time));
+        let pieces = pieces_of(count);
         let mut partials = on.room(pieces * 2 * time);
         time_backward(on.context(), &deltas, (&w, &b), (&d, node + edge, width), &mut partials).unwrap();
-        sum_pieces(on.context(), [pieces, 2 * time], &partials, &mut sums, true).unwrap();
+        let sums = summed(&cuda, [pieces, 2 * time], &partials);
         agree(&sums, wide(&gradients[1..].concat()), "gradients of frequencies and phases");
 
         refused(slot_rows(on.context(), parts, times, count + 1, &mut out), "differences: ");

@@ -43,7 +43,9 @@ static void poison(Floats& values) { std::fill(values.begin(), values.end(), NAN
 static Floats summed(Floats& partials, size_t cols) {
     Floats out(cols);
     poison(out);
-    run(2, 128, [&] { sum_pieces(partials.data(), partials.size() / cols, cols, out.data(), 1); });
+    PieceSum sum = {out.data(), cols, 0, 0, 1, 1, 0};
+    PieceTerm term = {partials.data(), cols, partials.size() / cols};
+    run(2, 128, [&] { sum_pieces(&sum, 1, &term, cols); });
     return out;
 }
 
@@ -140,18 +142,16 @@ static void gru_layer() {
     auto x = gpu::take<float>(), h = gpu::take<float>(), w_ih = gpu::take<float>(), w_hh = gpu::take<float>();
     auto b_ih = gpu::take<float>(), b_hh = gpu::take<float>(), d = gpu::take<float>();
     size_t width = b_hh.size() / 3, in = w_ih.size() / b_ih.size(), rows = h.size() / width;
-    Floats gates(rows * 3 * width), hidden(rows * width), out(rows * width), dx(x.size());
+    Floats gates(rows * 3 * width), hidden(rows * 3 * width), out(rows * width), dx(x.size());
     for (size_t i = 0; i < gates.size(); i++) gates[i] = b_ih[i % (3 * width)];
     Matrix all = matrix(gates, 3 * width), inner = matrix(w_hh, width);
     product(all, matrix(x, in), matrix(w_ih, in), false, true, 1.0, true);
-    product(columns(all, 0, 2 * width), matrix(h, width), rows_of(inner, 0, 2 * width), false, true, 1.0, true);
-    product(matrix(hidden, width), matrix(h, width), rows_of(inner, 2 * width, width), false, true, 1.0, false);
+    product(matrix(hidden, 3 * width), matrix(h, width), inner, false, true, 1.0, false);
     poison(out);
     run(2, 256, [&] { gru_forward(gates.data(), hidden.data(), h.data(), b_hh.data(), rows, (u32)width, out.data()); });
     run(2, 256, [&] { gru_backward(d.data(), gates.data(), hidden.data(), h.data(), rows, (u32)width); });
     product(matrix(dx, in), all, matrix(w_ih, in), false, false, 1.0, false);
-    product(matrix(d, width), columns(all, 0, 2 * width), rows_of(inner, 0, 2 * width), false, false, 1.0, true);
-    product(matrix(d, width), matrix(hidden, width), rows_of(inner, 2 * width, width), false, false, 1.0, true);
+    product(matrix(d, width), matrix(hidden, 3 * width), inner, false, false, 1.0, true);
     gpu::give(out), gpu::give(dx), gpu::give(d);
 }
 

@@ -19,7 +19,8 @@ use crate::device::cuda::layers::{
 use crate::device::cuda::twins::{AdamStep, Mask};
 use crate::device::cuda::{Cuda, CudaWork};
 use crate::device::rng;
-use crate::nn::cuda::{cells, linear, sums_of};
+use crate::nn::cuda::linear;
+use crate::nn::cuda::sums::Sums;
 use crate::nn::{Tensor, TimeEncoder};
 
 /// Sizes of the layers that are measured.
@@ -133,8 +134,7 @@ impl Bench {
         let mut forward = || linear::forward(&work, &mut out, Put::REPLACE, &x, whole, Some(&b));
         let mut backward = || {
             linear::backward_input(&work, &mut dx, true, &d, whole);
-            linear::backward_weight(&work, &mut dw, true, &d, &x);
-            linear::backward_bias(&work, &mut db, true, &d);
+            linear::backward_parameters(&work, &d, &x, true).add_up(&mut [&mut dw, &mut db]);
         };
         self.time_layer(
             "linear",
@@ -154,11 +154,12 @@ impl Bench {
         let (mut dw_ih, mut dw_hh) = (self.zeros(3 * width, inputs), self.zeros(3 * width, width));
         let (mut db_ih, mut db_hh) = (self.zeros(1, 3 * width), self.zeros(1, 3 * width));
         let of_x = (&w_ih, linear::columns(&w_ih, 0));
-        let saved = RefCell::new((self.zeros(rows, 3 * width), self.zeros(rows, width)));
+        let of_h = (&w_hh, linear::columns(&w_hh, 0));
+        let saved = RefCell::new((self.zeros(rows, 3 * width), self.zeros(rows, 3 * width)));
         let mut forward = || {
             let (gates, hidden) = &mut *saved.borrow_mut();
             linear::forward(&work, gates, Put::REPLACE, &x, of_x, Some(&b_ih));
-            cells::gru_hidden(&work, (gates, hidden), &h, &w_hh);
+            linear::forward(&work, hidden, Put::REPLACE, &h, of_h, None);
             work.run(|context| {
                 let saved = (gates.on_gpu_mut()?, hidden.on_gpu_mut()?);
                 gru_forward(context, [rows, width], saved, (h.on_gpu()?, b_hh.on_gpu()?), out.on_gpu_mut()?)
@@ -170,12 +171,10 @@ impl Bench {
                 let saved = (gates.on_gpu_mut()?, hidden.on_gpu_mut()?);
                 gru_backward(context, [rows, width], d.on_gpu_mut()?, saved, h.on_gpu()?)
             });
-            linear::backward_weight(&work, &mut dw_ih, true, gates, &x);
-            linear::backward_bias(&work, &mut db_ih, true, gates);
-            cells::gru_weight(&work, &mut dw_hh, true, (gates, hidden), &h);
-            cells::gru_bias(&work, &mut db_hh, true, (gates, hidden));
+            linear::backward_parameters(&work, gates, &x, true).add_up(&mut [&mut dw_ih, &mut db_ih]);
+            linear::backward_parameters(&work, hidden, &h, true).add_up(&mut [&mut dw_hh, &mut db_hh]);
             linear::backward_input(&work, &mut dx, true, gates, of_x);
-            cells::gru_state(&work, &mut d, (gates, hidden), &w_hh);
+            linear::backward_input(&work, &mut d, false, hidden, of_h);
         };
         self.time_layer(
             "gru_cell",
@@ -239,6 +238,7 @@ impl Bench {
         let (work, sizes) = (self.work.clone(), [rows, cols]);
         let (x, mut d) = (self.floats(rows, cols), self.floats(rows, cols));
         let (gamma, beta, mut y) = (self.floats(1, cols), self.floats(1, cols), self.zeros(rows, cols));
+        let (mut dgamma, mut dbeta) = (self.zeros(1, cols), self.zeros(1, cols));
         let moments = RefCell::new(self.zeros(rows, 2));
         let mut forward = || {
             work.run(|context| {
@@ -251,10 +251,11 @@ impl Bench {
         forward();
         let mut backward = || {
             let moments = moments.borrow();
-            drop(sums_of(&work, [pieces_of(rows), 2 * cols], |context, partials| {
+            let sums = Sums::of(&work, [pieces_of(rows), 2 * cols], |context, partials| {
                 let given = (d.on_gpu()?, x.on_gpu()?);
                 layer_norm_parameters(context, sizes, given, moments.on_gpu()?, partials)
-            }));
+            });
+            sums.add_up(&mut [&mut dgamma, &mut dbeta]);
             work.run(|context| {
                 let saved = (x.on_gpu()?, moments.on_gpu()?);
                 layer_norm_backward(context, sizes, d.on_gpu_mut()?, saved, gamma.on_gpu()?)

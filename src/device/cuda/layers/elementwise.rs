@@ -17,16 +17,12 @@ kernels! {
         safe "All three have `count` values.";
     }
 
-    /// The first `count` of `sum` become those of `d` from `first` on, or have them added unless
-    /// `overwrite`.
-    pub fn accumulate = accumulate(
-        (d, first): (&Floats, usize), count: usize, overwrite: bool, sum: &mut Floats,
-    ) {
+    /// The first `count` of `sum` become those of `d`, or have them added unless `overwrite`.
+    pub fn accumulate = accumulate(d: &Floats, count: usize, overwrite: bool, sum: &mut Floats) {
         let operation = "adding to sums";
-        pass read_at(d, first, first.saturating_add(count), "terms"), u64(count), flag(overwrite),
-            write(sum, count, "sums");
+        pass read(d, count, "terms"), u64(count), flag(overwrite), write(sum, count, "sums");
         grid count, THREADS;
-        safe "The sums have `count` values, and there are as many terms from the first one on.";
+        safe "Both have `count` values.";
     }
 
     /// The first `count` of `out` become those of `x` times those of `y`, or have that added unless

@@ -5,8 +5,8 @@ use crate::device::cuda::declare::kernels;
 use crate::device::cuda::launch::product;
 
 kernels! {
-    /// `out`, `[rows, width]`, from `gates` `[rows, 3 width]` and `hidden` `[rows, width]`, which hold the matrix
-    /// products before and what the backward needs after. `h` is `[rows, width]`, `bias` `[3 width]`.
+    /// `out`, `[rows, width]`, from `gates` and `hidden`, both `[rows, 3 width]`, which hold the matrix products before
+    /// and what the backward needs after. `h` is `[rows, width]`, `bias` `[3 width]`.
     pub fn gru_forward = gru_forward(
         [rows, width]: [usize; 2],
         (gates, hidden): (&mut Floats, &mut Floats), (h, bias): (&Floats, &Floats), out: &mut Floats,
@@ -14,7 +14,7 @@ kernels! {
         let operation = "a GRU cell forward";
         let count = product(operation, "states", &[rows, width])?;
         let all = product(operation, "gates", &[rows, 3, width])?;
-        pass write(gates, all, "gates"), write(hidden, count, "hidden"), read(h, count, "states"),
+        pass write(gates, all, "gates"), write(hidden, all, "hidden"), read(h, count, "states"),
             read(bias, 3 * width, "the bias"), u64(rows), u32(width, "the width"), write(out, count, "the result");
         grid count, 256;
         text "{rows} rows of {width}";
@@ -29,7 +29,7 @@ kernels! {
         let operation = "a GRU cell backward";
         let count = product(operation, "states", &[rows, width])?;
         let all = product(operation, "gates", &[rows, 3, width])?;
-        pass write(d, count, "the gradient"), write(gates, all, "gates"), write(hidden, count, "hidden"),
+        pass write(d, count, "the gradient"), write(gates, all, "gates"), write(hidden, all, "hidden"),
             read(h, count, "states"), u64(rows), u32(width, "the width");
         grid count, 256;
         text "{rows} rows of {width}";

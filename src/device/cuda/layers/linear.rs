@@ -135,39 +135,28 @@ kernels! {
     }
 
     /// Partial sums of the gradient of weights, `scale d[m, n]^T a[m, k]`, for each of the [`linear_pieces`] of rows.
-    /// Those of a piece lie in `partials` by their layout, `piece_step` values behind those of the piece before.
+    /// Those of a piece lie in `partials` by their layout, `piece_step` values behind those of the piece before, and
+    /// `bias` values behind their beginning, if given, the sums of the gradient of a bias: those over the rows of the
+    /// first part of `d`.
     pub fn linear_weights = linear_weights(
-        sizes: LinearSizes, (d, d_at): Matrix<'_>, (a, a_at): Matrix<'_>, piece_step: usize,
-        (partials, at): MatrixMut<'_>,
+        sizes: LinearSizes, (d, d_at): Matrix<'_>, (a, a_at): Matrix<'_>,
+        (piece_step, bias): (usize, Option<usize>), (partials, at): MatrixMut<'_>,
     ) {
         let operation = "gradients of weights of a linear layer";
         let LinearSizes { rows, outputs, inputs, parts, scale } = sizes;
         let (sizes, layouts) = ([outputs, inputs, rows, parts], [d_at, a_at, at]);
         let shape = Shape { scale, sizes, layouts, put: Put::REPLACE };
-        let piece = at.end_apart(operation, "partial sums", [outputs, inputs, parts])?;
-        let pieces = linear_pieces(rows);
+        let weights = at.end_apart(operation, "partial sums", [outputs, inputs, parts])?;
+        let behind = bias.map_or(0, |bias| at.first.saturating_add(bias).saturating_add(outputs));
+        let (piece, pieces) = (weights.max(behind), linear_pieces(rows));
+        check ("columns beside a bias", inputs, usize::from(bias.is_some()));
         pass value(Product, shape.twin(operation)?), rows(d, d_at, [rows, outputs, parts], "gradients"),
             rows(a, a_at, [rows, inputs, parts], "inputs"), u64(piece_step),
+            flag(bias.is_some()), u64(bias.unwrap_or(0)),
             write_at(partials, at.first, of_pieces(pieces, piece_step, piece), "partial sums");
         grid shape.threads(pieces), THREADS;
         text "{shape}";
         safe "As for [`linear_forward`], and every piece has its sums.";
-    }
-
-    /// Partial sums of the gradient of a bias, the sums over rows of `d`, `[rows, columns]`, for each of the
-    /// [`linear_pieces`] of rows: `columns` values of `partials` from `first` on, `piece_step` values apart.
-    pub fn linear_bias = linear_bias(
-        [rows, columns]: [usize; 2], (d, at): Matrix<'_>, piece_step: usize,
-        (partials, first): (&mut Floats, usize),
-    ) {
-        let operation = "gradients of a bias";
-        let pieces = linear_pieces(rows);
-        let sums = of_pieces(pieces, piece_step, first.saturating_add(columns));
-        pass rows(d, at, [rows, columns, 1], "gradients"), u64(at.stride), u64(rows), u32(columns, "columns"),
-            u64(piece_step), write_at(partials, first, sums, "partial sums");
-        grid (pieces * columns.div_ceil(32)).saturating_mul(THREADS as usize), THREADS;
-        text "{rows} rows of {columns}";
-        safe "Every row and every piece is inside of its buffer, and the kernel goes no further.";
     }
 }
 

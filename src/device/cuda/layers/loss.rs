@@ -29,12 +29,12 @@ kernels! {
               sum.";
     }
 
-    /// `loss`, one value: the mean cross-entropy of the first `count` of `logits`, all with the same `target` in
-    /// `[0, 1]`.
-    pub fn bce = bce(logits: &Floats, target: f32, count: usize, loss: &mut Floats) {
+    /// `loss`, one value: of the first `count` of `logits` the mean cross-entropy of the first `ones` with target 1
+    /// plus that of the others with target 0; a mean of none is 0.
+    pub fn bce = bce(logits: &Floats, [ones, count]: [usize; 2], loss: &mut Floats) {
         let operation = "a cross-entropy";
-        check ("values to average", count, 1);
-        pass read(logits, count, "logits"), f32(target), u64(count), write(loss, 1, "the loss");
+        check ("values to average", count, ones.max(1));
+        pass read(logits, count, "logits"), u64(ones), u64(count), write(loss, 1, "the loss");
         grid 1, THREADS;
         text "{count} logits";
         safe "There are as many logits as the kernel goes through, and a loss.";
@@ -43,11 +43,11 @@ kernels! {
     /// The first `count` of `d` become the gradient of the logits of [`bce`], given that of the loss: `scale`, one
     /// value.
     pub fn bce_backward = bce_backward(
-        logits: &Floats, target: f32, scale: &Floats, count: usize, d: &mut Floats,
+        logits: &Floats, [ones, count]: [usize; 2], scale: &Floats, d: &mut Floats,
     ) {
         let operation = "a cross-entropy backward";
-        check ("values to average", count, 1);
-        pass read(logits, count, "logits"), f32(target), read(scale, 1, "the loss's gradient"), u64(count),
+        check ("values to average", count, ones.max(1));
+        pass read(logits, count, "logits"), u64(ones), read(scale, 1, "the loss's gradient"), u64(count),
             write(d, count, "gradients");
         grid count, THREADS;
         text "{count} logits";

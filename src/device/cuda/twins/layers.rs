@@ -160,6 +160,34 @@ twins! {
         into: u32,
     }
 
+    /// A result that is summed, and where its terms begin in the table of terms.
+    PieceSum {
+        /// `f32` each.
+        out: Address,
+        /// How many.
+        columns: u64,
+        /// Columns of the results before this one in the table.
+        before: u64,
+        /// Its first term.
+        first: u32,
+        /// How many terms.
+        terms: u32,
+        /// Whether it is replaced.
+        fresh: u32,
+        /// 0.
+        unused: u32,
+    }
+
+    /// Partial sums of pieces.
+    PieceTerm {
+        /// `f32` each.
+        partials: Address,
+        /// From a piece to the next, in values.
+        step: u64,
+        /// How many pieces.
+        pieces: u64,
+    }
+
     /// Some columns of rows that are joined.
     RowPart {
         /// Rows of `f32`.

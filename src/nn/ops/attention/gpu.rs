@@ -13,7 +13,7 @@ use crate::device::cuda::layers::{
 use crate::device::cuda::twins::Mask;
 use crate::device::cuda::{CudaError, CudaWork, PooledBuffer};
 use crate::nn::cpu::attention::Shape;
-use crate::nn::cuda::linear::Sums;
+use crate::nn::cuda::sums::Sums;
 use crate::nn::cuda::time::Waves;
 use crate::nn::cuda::{whole, whole_mut};
 use crate::nn::tape::Walk;
@@ -130,14 +130,14 @@ impl Attention {
         dy.clear();
         // Of W_V and y.
         let w_v = walk.parameter(self.w_v);
-        let mut sums = Sums::new(work, s.seeds, w_v.data_len());
+        let mut sums = Sums::over_rows(work, s.seeds, w_v.data_len());
         work.run(|context| {
             let (sizes, d) = (s.folded(s.seeds, 1.0), (d.on_gpu()?, s.head_parts()));
-            sums.weights(sizes, d, (self.y.on_gpu()?, s.block_parts()), s.weight_parts())?;
+            sums.weights(sizes, d, (self.y.on_gpu()?, s.block_parts()), (s.weight_parts(), None))?;
             let into = (dy.on_gpu_mut()?, s.block_parts());
             linear_input(context, sizes, d, (w_v.on_gpu()?, s.weight_parts()), Put::REPLACE, into)
         });
-        sums.finish(walk.gradient(self.w_v));
+        sums.finish(walk, &[self.w_v]);
         // Of u, and of slots' rows as far as they are wanted.
         let learned = matches!(self.time, TimeEncoder::Trained { .. });
         let wanted = (walk.needs(self.nodes), learned);
@@ -152,14 +152,14 @@ impl Attention {
         // Of W_K and q.
         let (du, w_k) = (self.by_query(du, walk), walk.parameter(self.w_k));
         let mut dq = walk.take(query.rows(), s.model);
-        let mut sums = Sums::new(work, query.rows(), w_k.data_len());
+        let mut sums = Sums::over_rows(work, query.rows(), w_k.data_len());
         work.run(|context| {
             let (sizes, du) = (s.folded(query.rows(), s.scale()), (du.on_gpu()?, s.block_parts()));
-            sums.weights(sizes, (self.q.on_gpu()?, s.head_parts()), du, s.weight_parts())?;
+            sums.weights(sizes, (self.q.on_gpu()?, s.head_parts()), du, (s.weight_parts(), None))?;
             let (weights, into) = ((w_k.on_gpu()?, s.weight_parts()), (dq.on_gpu_mut()?, s.head_parts()));
             linear_forward(context, sizes, du, weights, None, Put::REPLACE, into)
         });
-        sums.finish(walk.gradient(self.w_k));
+        sums.finish(walk, &[self.w_k]);
         linear::backward_parameters(walk, &dq, query, self.w_q, None);
         let w_q = walk.parameter(self.w_q);
         walk.flow_with(self.query, |d, overwrite| linear::backward_input(d, overwrite, &dq, w_q));
