@@ -26,6 +26,8 @@ use crate::serving::{EdgeExport, EdgeSlice, EmbeddingExport, EmbeddingSlice, Nod
 pub(super) const EXPORTS_MAX: usize = 1;
 
 const KEY: &str = "key as text";
+const TYPE: &str = "type";
+const FEATURES: &str = "features";
 
 /// The columns of an export of embeddings.
 pub(super) const EMBEDDINGS: &[Column] = &[
@@ -35,14 +37,20 @@ pub(super) const EMBEDDINGS: &[Column] = &[
     Column::of("learned_event", Kind::Time, "Event time of its latest event that the model has learned"),
 ];
 
-/// The columns of an export of edges; the last one only where edges have features.
+/// The columns of an export of edges: [`TYPE`] only where types are kept, [`FEATURES`] where edges have any.
 pub(super) const EDGES: &[Column] = &[
     Column::text("src", KEY),
     Column::text("dst", KEY),
     Column::of("ts", Kind::Time, "Event time"),
     Column::of("position", Kind::Position, "Log position: the order of arrival"),
+    Column::text(
+        TYPE,
+        "The type, null where the event had none or its row was released; no such column where \
+        `model.edge_types` is 0",
+    )
+    .or_null(),
     Column::of(
-        "features",
+        FEATURES,
         Kind::Features,
         "The feature row, zeros where the event had none; null where it was \
         released, and no such column where the length of rows is 0",
@@ -106,15 +114,19 @@ fn vector_of(embedding: &NodeEmbedding) -> Option<&[f32]> {
 
 impl Slices for EdgeExport {
     fn next_batch(&mut self, schema: &Arc<Schema>) -> Result<Option<RecordBatch>, ExportError> {
-        let Some(EdgeSlice { edges, features }) = self.next_slice()? else { return Ok(None) };
+        let Some(EdgeSlice { edges, rows }) = self.next_slice()? else { return Ok(None) };
         let src = StringArray::from_iter_values(edges.iter().map(|(src, ..)| src.to_string()));
         let dst = StringArray::from_iter_values(edges.iter().map(|(_, dst, _)| dst.to_string()));
         let times = Int64Array::from_iter_values(edges.iter().map(|(.., edge)| edge.time.0));
         let positions = UInt64Array::from_iter_values(edges.iter().map(|(.., edge)| edge.edge.0));
         let mut columns: Vec<arrow_array::ArrayRef> =
             vec![Arc::new(src), Arc::new(dst), Arc::new(times), Arc::new(positions)];
+        if self.has_types() {
+            columns.push(Arc::new(rows.iter().map(|row| row.edge_type.as_deref()).collect::<StringArray>()));
+        }
         if self.feature_dimension() > 0 {
-            columns.push(vectors(features.iter().map(Option::as_deref), self.feature_dimension())?);
+            let features = rows.iter().map(|row| row.features.as_deref());
+            columns.push(vectors(features, self.feature_dimension())?);
         }
         Ok(Some(RecordBatch::try_new(schema.clone(), columns)?))
     }
@@ -154,8 +166,7 @@ pub(super) async fn embeddings(
 
 /// All edges of the graph, as of one log position: by source node, and of each the newest first.
 ///
-/// What is deleted meanwhile, or released by its age, is left out, and edge types are not in the graph. The metadata
-/// of the schema holds, as JSON under the key `evergraph`: `position`, below which every edge is there and none from it
+/// What is deleted meanwhile, or released by its age, is left out. The metadata of the schema holds, as JSON under the key `evergraph`: `position`, below which every edge is there and none from it
 /// on, and `rows_expected`. One export at a time.
 #[utoipa::path(
     get, path = "/v1/export/edges", tag = "query", operation_id = "export_edges",
@@ -170,9 +181,13 @@ pub(super) async fn edges(
 ) -> Result<Response, ApiError> {
     let export = app.state.engine.export_edges();
     let about = AboutEdges { position: export.position().0, rows_expected: export.edges() };
-    let has_features = export.feature_dimension() > 0;
-    let columns = if has_features { EDGES } else { EDGES.split_last().map_or(EDGES, |(_, others)| others) };
-    let schema = schema(columns, export.feature_dimension(), &about);
+    let is_there = |column: &&Column| match column.name {
+        TYPE => export.has_types(),
+        FEATURES => export.feature_dimension() > 0,
+        _ => true,
+    };
+    let columns: Vec<Column> = EDGES.iter().filter(is_there).copied().collect();
+    let schema = schema(&columns, export.feature_dimension(), &about);
     respond(app, permit, schema, export)
 }
 

@@ -18,7 +18,7 @@ use super::transfer::Client;
 use super::wire::{Freshness, Wait};
 use crate::event::{EdgeId, EventTime};
 use crate::graph::{Direction, EdgeListing, EdgePlace, ListedEdge};
-use crate::serving::NeighborsRequest;
+use crate::serving::{NeighborEdge, NeighborsRequest};
 
 /// Edges of a page without `limit`.
 const DEFAULT_LIMIT: usize = 100;
@@ -26,7 +26,7 @@ const DEFAULT_LIMIT: usize = 100;
 /// Edges of either direction that are read for a page. Where few have the wanted direction, a page may be short.
 const READ_MAX: usize = 65_536;
 
-/// About the size of an edge in a response, without its name and features, and of a value of those.
+/// About the size of an edge in a response, without its names and features, and of a value of those.
 const EDGE_BYTES: usize = 110;
 const NUMBER_BYTES: usize = 12;
 
@@ -44,6 +44,10 @@ pub struct NeighborsQuery {
     /// Only edges of this direction.
     #[param(inline)]
     pub direction: Option<EdgeDirection>,
+    /// Only edges of this type; the daemon has to keep types (`model.edge_types`).
+    #[serde(rename = "type")]
+    #[param(max_length = 1024)]
+    pub edge_type: Option<String>,
     /// Only edges at or after this event time.
     pub from: Option<i64>,
     /// Only edges before this event time.
@@ -77,6 +81,9 @@ pub struct NodeEdge {
     pub time: i64,
     /// Log position of the edge.
     pub position: u64,
+    /// Its type, where the daemon keeps types (`model.edge_types`), the row is not released and the event had one.
+    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
+    pub edge_type: Option<String>,
     /// Its features, where they were asked for and are not released; zeros where the event had none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub features: Option<Vec<f32>>,
@@ -89,8 +96,8 @@ pub struct NeighborsResponse {
     pub node: Key,
     /// Its edges, newest first: by time, and at equal times by arrival.
     pub neighbors: Vec<NodeEdge>,
-    /// The `cursor` of the next page; null if there are no further edges. With a `direction`, a page may be shorter
-    /// than `limit`, or empty, and still have a next one. Late events may fall between pages that were already read.
+    /// The `cursor` of the next page; null if there are no further edges. With a `direction` or `type`, a page may be
+    /// shorter than `limit`, or empty, and still have a next one. Late events may fall between pages that were already read.
     #[schema(required = true)]
     pub next: Option<String>,
     /// How fresh the response is.
@@ -128,22 +135,28 @@ pub(super) async fn neighbors(
     check_limit("limit", listing.most, &limits)?;
     let wait = Wait { min_position: query.min_position, wait_ms: query.wait_ms };
     wait_until_visible(&app, wait).await?;
-    let features = query.features.unwrap_or_default();
+    let stores = &app.state.engine.stores;
+    if query.edge_type.is_some() && !stores.rows_have_types {
+        let words = "this daemon keeps no types of edges; set model.edge_types, or leave type out";
+        return Err(ApiError::Invalid(words.to_owned()));
+    }
+    let (features, edge_type) = (query.features.unwrap_or_default(), query.edge_type);
     let numbers = if features { app.state.info.edge_feature_dimension } else { 0 };
     let edge_bytes = EDGE_BYTES + NUMBER_BYTES * numbers;
     let room = reserve(&app, &client, listing.most.saturating_mul(edge_bytes))?;
     let engine = app.state.engine.clone();
     let response = blocking(Some(permit.clone()), limits.request_timeout, move || {
-        let request = NeighborsRequest { node: key.node.clone(), listing, features };
+        let request = NeighborsRequest { node: key.node.clone(), listing, edge_type, features };
         let Some(found) = engine.neighbors(&request)? else {
             return Err(ApiError::UnknownNode { key, freshness: engine.freshness().into() });
         };
-        let neighbors = found.edges.into_iter().map(|(edge, neighbor, features)| NodeEdge {
-            node: Key::named(neighbor),
+        let neighbors = found.edges.into_iter().map(|NeighborEdge { edge, node, row }| NodeEdge {
+            node: Key::named(node),
             direction: direction(edge),
             time: edge.time.0,
             position: edge.edge.0,
-            features,
+            edge_type: row.edge_type.map(|name| name.to_string()),
+            features: row.features,
         });
         let next = found.next.map(|(time, edge)| format!("{}:{}", time.0, edge.0));
         Ok(NeighborsResponse {
@@ -154,7 +167,9 @@ pub(super) async fn neighbors(
         })
     });
     let response = response.await??;
-    let names_bytes: usize = response.neighbors.iter().map(|neighbor| neighbor.node.text_bytes()).sum();
+    let type_bytes = |edge: &NodeEdge| edge.edge_type.as_ref().map_or(0, |name| name.len() + 10);
+    let names_bytes = |edge: &NodeEdge| edge.node.text_bytes() + type_bytes(edge);
+    let names_bytes: usize = response.neighbors.iter().map(names_bytes).sum();
     let room = settle(&app, &client, room, response.neighbors.len() * edge_bytes + names_bytes);
     Writing::new(&app, accepts).json(permit, room, move || response).await
 }

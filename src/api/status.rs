@@ -56,6 +56,8 @@ pub struct FeedDocument {
     pub behind_seconds: f64,
     /// Embeddings delivered since the start.
     pub delivered_rows: u64,
+    /// Embeddings among them that the live index computed.
+    pub delivered_index_rows: u64,
     /// Deleted nodes delivered since the start.
     pub delivered_deletions: u64,
     /// Deliveries that failed since the start.

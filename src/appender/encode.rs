@@ -261,10 +261,10 @@ impl<'a> Group<'a> {
 
     /// The number of a type, the next one on first sight; "none" when there is none left.
     fn type_number(&mut self, name: &'a str) -> u16 {
-        if let Some(number) = self.index.types.lookup(name).or_else(|| self.types.get(name).copied()) {
+        if let Some(number) = self.index.stores.types.lookup(name).or_else(|| self.types.get(name).copied()) {
             return number;
         }
-        let Ok(number) = u16::try_from(self.index.types.len() + self.types.len() + 1) else {
+        let Ok(number) = u16::try_from(self.index.stores.types.len() + self.types.len() + 1) else {
             self.untyped.get_or_insert(name);
             return 0;
         };

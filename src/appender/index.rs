@@ -123,44 +123,12 @@ impl PositionLookup for Positions {
     }
 }
 
-/// Edge type names and their numbers; number 0 is "none".
-#[derive(Debug, Default)]
-pub struct TypeNames(HashMap<Box<str>, u16>);
-
-impl TypeNames {
-    /// Gives a type the next number. There are 65,535 at most; the log holds no more.
-    fn define(&mut self, name: &str) {
-        if let Ok(number) = u16::try_from(self.0.len() + 1) {
-            self.0.entry(name.into()).or_insert(number);
-        }
-    }
-
-    /// The number of a type that was seen before.
-    #[must_use]
-    pub fn lookup(&self, name: &str) -> Option<u16> {
-        self.0.get(name).copied()
-    }
-
-    /// How many types there are, "none" not counted.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    /// Whether there is no type.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-}
-
 /// The parts that the log rebuilds. The shared ones are read by everybody and written here only.
 pub struct Index {
     /// Adjacency, node names, rows of edges and nodes.
     pub stores: Stores,
     /// Source positions.
     pub positions: Arc<Positions>,
-    pub(super) types: TypeNames,
     /// Types of edges that the model distinguishes.
     known_types: EdgeTypes,
     /// Edges of other types, which it takes for edges without a type.
@@ -189,7 +157,6 @@ impl Index {
         Self {
             stores: Stores::new(graph, edge_features, node_features),
             positions: Arc::new(positions),
-            types: TypeNames::default(),
             known_types: EdgeTypes::default(),
             unknown_type_edges: Arc::default(),
             seen: IdempotencyWindow::new(idempotency_keys_max),
@@ -203,7 +170,8 @@ impl Index {
     /// The same for a model that distinguishes these types of edges: `edge_features` has rows as that model reads them.
     #[must_use]
     pub fn with_edge_types(self, known_types: EdgeTypes) -> Self {
-        Self { known_types, ..self }
+        let stores = Stores { rows_have_types: known_types.known > 0, ..self.stores };
+        Self { known_types, stores, ..self }
     }
 
     /// As [`absorb_with`](Self::absorb_with), where nobody waits for signs of life.
@@ -271,7 +239,7 @@ impl Index {
         self.named_end = frame.batch.end();
         self.stores.keys.define(&frame.new_keys);
         for name in &frame.new_types {
-            self.types.define(name);
+            self.stores.types.define(name);
         }
         for &key in frame.batch.idempotency.iter().filter(|&&key| key != 0) {
             self.seen.insert(key);
@@ -309,7 +277,7 @@ impl Index {
     fn set_edge_row(&self, frame: &Frame, i: usize, row: &mut Vec<f32>) -> Result<(), FeatureError> {
         let (batch, types) = (&frame.batch, self.known_types);
         let (kind, features) = (batch.edge_type[i], batch.features.row(i));
-        let dimension = self.stores.edge_features.dimension() - types.row_dim(0);
+        let dimension = self.stores.edge_feature_dimension();
         let fits = features.len() == dimension;
         let kind = if types.known > 0 { kind } else { 0 };
         if !types.knows(kind) {

@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 
-pub use index::{Index, Positions, TypeNames};
+pub use index::{Index, Positions};
 use own_frames::Removing;
 pub use replay::{ReplayError, replay};
 use retain::Releasing;
@@ -286,7 +286,7 @@ impl Appender {
         {
             tracing::error!(
                 name,
-                types = self.index.types.len(),
+                types = self.index.stores.types.len(),
                 "no more edge types can be distinguished: edges of further types are stored without a type"
             );
         }

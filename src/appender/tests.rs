@@ -149,7 +149,7 @@ fn a_refused_group_leaves_no_names_and_the_next_one_gets_the_same_ids() {
         let replies = submit(&mut appender, (1..4).map(|i| batch(vec![typed(round, i)])));
         assert!(replies.iter().all(|reply| matches!(reply, Err(SubmitError::DiskFull { .. }))));
     }
-    assert_eq!((appender.index.stores.keys.len(), appender.index.types.len()), (2, 1));
+    assert_eq!((appender.index.stores.keys.len(), appender.index.stores.types.len()), (2, 1));
     disk.set_capacity(None);
     let replies = submit(&mut appender, [batch(vec![typed(99, 1), typed(99, 0)]), batch(vec![typed(99, 2)])]);
     assert_eq!(replies, [stored(1, 2), stored(3, 1)]);
@@ -159,11 +159,11 @@ fn a_refused_group_leaves_no_names_and_the_next_one_gets_the_same_ids() {
             .collect::<Vec<_>>()
     };
     assert_eq!(names(&appender), ["u0", "i0", "u99", "i1", "i2"]);
-    assert_eq!(appender.index.types.lookup("t2"), Some(3));
+    assert_eq!(appender.index.stores.types.lookup("t2"), Some(3));
     let before = appender.index.stores.graph.digest(&appender.index.stores.keys).unwrap();
     drop(appender);
     let again = self::appender(&disk);
-    assert_eq!((names(&again).len(), again.index.types.len()), (5, 3));
+    assert_eq!((names(&again).len(), again.index.stores.types.len()), (5, 3));
     assert_eq!(
         again.index.stores.graph.digest(&again.index.stores.keys).unwrap(),
         before,

@@ -72,6 +72,7 @@ fn index(metrics: &Metrics, engine: &QueryEngine) {
 fn feed(metrics: &Metrics, document: &FeedDocument) {
     let feed = &metrics.feed;
     mirror(&feed.rows, document.delivered_rows);
+    mirror(&feed.index_rows, document.delivered_index_rows);
     mirror(&feed.deletions, document.delivered_deletions);
     mirror(&feed.failures, document.failures);
     set_count(&feed.pending_nodes, document.pending_nodes);

@@ -1,6 +1,6 @@
 //! Floor 2: the temporal graph as an index over the log.
 //!
-//! A [`NodeDictionary`] gives nodes their ids. A [`GraphStore`] keeps every edge under both of its end
+//! A [`NodeDictionary`] gives nodes their ids, and [`TypeNames`] types of edges their numbers. A [`GraphStore`] keeps every edge under both of its end
 //! points, in order of (time, edge id), in temporal blocks: `entry` packs edges into 12 or 16 bytes, `block` describes
 //! consecutive ones, `search` finds times in them, `slab` holds the entries of a shard, `list` is one node's blocks and
 //! their directory, `lists` those of all nodes of a shard, `plan` sorts a batch once, `store` applies it under the
@@ -47,6 +47,7 @@ mod shortened;
 mod slab;
 mod spill;
 mod store;
+mod type_names;
 mod view;
 
 pub use account::{GraphBytes, GraphStats, GraphSummary};
@@ -58,6 +59,7 @@ pub use mirror::{GraphMirror, GraphPatch, MirrorError, MirrorOptions};
 pub use retain::{Keeping, Retention, RetentionBounds, RetentionClock};
 pub use spill::{SpillError, SpillStats};
 pub use store::GraphStore;
+pub use type_names::TypeNames;
 pub use view::{GraphReader, GraphView, Horizon, Neighbor, Past, Run};
 
 use crate::event::EdgeId;

@@ -9,6 +9,8 @@ group! {
     /// The change feed; all are 0 where there is none.
     FeedMetrics, FEED;
     rows: IntCounter = "feed_rows_total" "Embeddings delivered to the topic of the change feed.";
+    index_rows: IntCounter = "feed_index_rows_total"
+        "Embeddings delivered to the topic of the change feed that the live index computed.";
     deletions: IntCounter = "feed_deletions_total" "Deleted nodes delivered to the topic of the change feed.";
     failures: IntCounter = "feed_failures_total" "Deliveries of the change feed that failed and are tried again.";
     pending_nodes: IntGauge = "feed_pending_nodes"

@@ -78,6 +78,8 @@ pub struct ChangedRows {
     pub source: Source,
     /// How fresh they are.
     pub freshness: Freshness,
+    /// Whether the live index computed them.
+    pub is_indexed: bool,
 }
 
 /// The row of a node.
@@ -302,7 +304,7 @@ impl ChangeFeed {
             rows.extend(key.filter(|_| is_finite).map(row));
         }
         let (at, source, freshness) = (moment.at, moment.embedded_by(), moment.freshness);
-        ChangedRows { nodes, rows, at, source, freshness }
+        ChangedRows { nodes, rows, at, source, freshness, is_indexed: true }
     }
 
     fn next_nodes(&mut self) -> Vec<NodeId> {
@@ -358,6 +360,7 @@ impl ChangeFeed {
             at: moment.at,
             source: moment.embedded_by(),
             freshness: moment.freshness,
+            is_indexed: false,
         })
     }
 }

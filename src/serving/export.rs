@@ -9,6 +9,7 @@
 use std::sync::Arc;
 
 use super::engine::{CHUNK_ROWS, QueryEngine};
+use super::neighbors::EdgeRow;
 use super::response::{NodeEmbedding, QueryError, Source, UnknownKeys};
 use super::{Freshness, Moment, Stores};
 use crate::event::{EdgeId, EventTime, NodeId, NodeKey};
@@ -60,8 +61,8 @@ pub struct EdgeExport {
 pub struct EdgeSlice {
     /// Source and destination of each edge, and the edge.
     pub edges: Vec<(NodeKey, NodeKey, ListedEdge)>,
-    /// The feature row of each, shape `[edge feature dimension]`; `None` where it was released.
-    pub features: Vec<Option<Vec<f32>>>,
+    /// What the feature row of each holds.
+    pub rows: Vec<EdgeRow>,
 }
 
 impl QueryEngine {
@@ -164,10 +165,16 @@ impl EdgeExport {
         self.below
     }
 
-    /// Values of a feature row.
+    /// Features of an edge.
     #[must_use]
     pub fn feature_dimension(&self) -> usize {
-        self.engine.stores.edge_features.dimension()
+        self.engine.stores.edge_feature_dimension()
+    }
+
+    /// Whether types of edges are there.
+    #[must_use]
+    pub fn has_types(&self) -> bool {
+        self.engine.stores.rows_have_types
     }
 
     /// Edges that the graph has now.
@@ -212,7 +219,7 @@ impl EdgeExport {
             }
         }
         let listed: Vec<ListedEdge> = edges.iter().map(|(_, _, edge)| *edge).collect();
-        let features = engine.rows_of(&listed)?;
-        Ok(Some(EdgeSlice { edges, features }))
+        let rows = engine.rows_of(&listed, self.feature_dimension() > 0)?;
+        Ok(Some(EdgeSlice { edges, rows }))
     }
 }

@@ -42,7 +42,7 @@ pub use index::{
     TopResponse, TopResult, TopSource,
 };
 pub use moment::Moment;
-pub use neighbors::{NeighborsRequest, NeighborsResponse};
+pub use neighbors::{EdgeRow, NeighborEdge, NeighborsRequest, NeighborsResponse};
 pub use pace::{compute_alone, pause, pause_for_share};
 pub use pairs::PairStates;
 pub use principal::{Plane, plane};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::event::{EdgeId, EventTime, NodeId};
 use crate::feature::FeatureStore;
-use crate::graph::{GraphStore, GraphView, NodeDictionary};
+use crate::graph::{GraphStore, GraphView, NodeDictionary, TypeNames};
 use crate::model::{DeviceRows, FeatureRows, GatherError, Needs, Neighborhood};
 use crate::sampler::DeviceSampler;
 
@@ -19,6 +19,10 @@ pub struct Stores {
     pub edge_features: Arc<FeatureStore>,
     /// Feature rows by node id.
     pub node_features: Arc<FeatureStore>,
+    /// The names of edge types.
+    pub types: Arc<TypeNames>,
+    /// Whether a feature row of an edge begins with the number of its type.
+    pub rows_have_types: bool,
 }
 
 impl Stores {
@@ -30,7 +34,15 @@ impl Stores {
             keys: Arc::new(NodeDictionary::new()),
             edge_features: Arc::new(edge_features),
             node_features: Arc::new(node_features),
+            types: Arc::default(),
+            rows_have_types: false,
         }
+    }
+
+    /// Features of an edge.
+    #[must_use]
+    pub fn edge_feature_dimension(&self) -> usize {
+        self.edge_features.dimension() - usize::from(self.rows_have_types)
     }
 
     /// The stores, with the graph as of `view`.

@@ -13,6 +13,7 @@ use rdkafka::{ClientConfig, Offset, TopicPartitionList};
 use serde_json::{Value, json};
 
 use crate::broker::Broker;
+use crate::console::cpu_seconds;
 use crate::live::{engine_without_model, small_engine};
 use crate::process::{Moments, Process, Start, evergraph};
 
@@ -419,20 +420,47 @@ fn a_deletion_is_delivered_before_there_are_weights() {
     assert_eq!(read(broker, "weightless").latest, BTreeMap::from([("a".to_owned(), None)]));
 }
 
-/// Events a second that are trained on and rows a second that are delivered, over `seconds`, while a file is read.
-fn rates(start: &Start, seconds: u64) -> [f64; 2] {
+#[test]
+fn rows_that_the_live_index_computed_are_delivered_and_counted() {
+    let Some(broker) = Broker::shared() else { return };
+    let data = tempfile::tempdir().unwrap();
+    let start = daemon(broker, "indexed", data.path()).set("feed.coalesce_ms=400");
+    let process = start.set("index.bytes_max=67108864").ready();
+    let counts = |status: &Value| {
+        ["delivered_rows", "delivered_index_rows"].map(|name| status["feed"][name].as_u64().unwrap())
+    };
+    // The index has to have rows of the weights that are served, and to come to a node within a turn of the feed.
+    let found = (1..=30).find_map(|round| {
+        push(&process, &(0..8).map(|i| edge(&format!("u{i}"), "hub", 100 * round + i)).collect::<Vec<_>>());
+        let [rows, indexed] = counts(&delivered(&process, 8 * round));
+        (indexed > 0).then_some((rows, indexed))
+    });
+    let (rows, indexed) = found.expect("no row of the index was delivered in 30 rounds");
+    assert!(indexed <= rows, "{indexed} of {rows}");
+    assert_eq!(read(broker, "indexed").latest.len(), 9);
+    let metrics = ureq::get(process.url("/metrics")).call().unwrap().body_mut().read_to_string().unwrap();
+    let counted = metrics.lines().find_map(|line| line.strip_prefix("evergraph_feed_index_rows_total "));
+    assert!(counted.is_some_and(|count| count.parse::<u64>().unwrap() >= indexed), "{counted:?}");
+}
+
+/// Over `seconds`, while a file is read: events a second that are trained on, rows a second that are delivered, the share
+/// of those that the live index has computed, and microseconds that the daemon computes for an event that is trained on.
+fn rates(start: &Start, seconds: u64) -> [f64; 4] {
     let process = start.ready();
     process.wait_until("training", |status| status["learner"]["trained_events"].as_u64().unwrap() > 5_000);
     let sample = || {
         let status = process.status();
-        let rows = status["feed"]["delivered_rows"].as_f64().unwrap_or_default();
-        (Instant::now(), status["learner"]["trained_events"].as_f64().unwrap(), rows)
+        let feed = |name: &str| status["feed"][name].as_f64().unwrap_or_default();
+        let trained = status["learner"]["trained_events"].as_f64().unwrap();
+        let rows = [feed("delivered_rows"), feed("delivered_index_rows")];
+        (Instant::now(), [trained, rows[0], rows[1], cpu_seconds(process.pid())])
     };
     let before = sample();
     std::thread::sleep(Duration::from_secs(seconds));
     let after = sample();
     let took = (after.0 - before.0).as_secs_f64();
-    [(after.1 - before.1) / took, (after.2 - before.2) / took]
+    let [trained, rows, indexed, cpu] = std::array::from_fn(|i| after.1[i] - before.1[i]);
+    [trained / took, rows / took, indexed / rows.max(1.0), 1e6 * cpu / trained]
 }
 
 #[test]
@@ -469,19 +497,21 @@ fn what_a_feed_costs_training() {
             found[0].push(run(settings, None));
             found[1].push(run(settings, Some(format!("cost-{arm}-{round}"))));
             eprintln!(
-                "{settings:?}: trained, rows a second: {:.0?}",
+                "{settings:?}: trained and rows a second, share of the index, microseconds an event: {:.2?}",
                 found.each_ref().map(|runs| runs.last())
             );
         }
     }
-    let median = |runs: &mut Vec<[f64; 2]>, of: usize| {
+    let median = |runs: &mut Vec<[f64; 4]>, of: usize| {
         runs.sort_by(|a, b| a[of].total_cmp(&b[of]));
         runs[runs.len() / 2][of]
     };
     for (settings, [without, with]) in arms.iter().zip(&mut found) {
-        let (rows, ratio) = (median(with, 1), median(with, 0) / median(without, 0));
+        let (rows, indexed) = (median(with, 1), 100.0 * median(with, 2));
+        let (ratio, own) = (median(with, 0) / median(without, 0), median(without, 3) / median(with, 3));
         eprintln!(
-            "{settings:?}: with {rows:.0} rows a second, training runs at {ratio:.3} of its speed without a feed"
+            "{settings:?}: with {rows:.0} rows a second, {indexed:.0} % of them of the index, training runs at \
+             {ratio:.3} of its speed without a feed, beside the broker; by the daemon's CPU time alone at {own:.3}"
         );
     }
 }

@@ -283,7 +283,7 @@ fn a_map_places_nodes_by_their_embeddings() {
 }
 
 /// Time that a process has computed.
-fn cpu_seconds(pid: u32) -> f64 {
+pub fn cpu_seconds(pid: u32) -> f64 {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     let fields: Vec<&str> = stat.rsplit_once(") ").unwrap().1.split(' ').collect();
     let ticks: f64 = [11, 12].map(|field: usize| fields[field].parse::<f64>().unwrap()).iter().sum();

@@ -10,6 +10,7 @@ use arrow_array::types::{Float32Type, Int64Type, UInt64Type};
 use arrow_array::{Array, RecordBatch};
 use arrow_ipc::reader::{FileReader, StreamReader};
 use evergraph::event::{EdgeBatch, EdgeId, EventTime, NodeId, NodeKey, Op};
+use evergraph::feature::FeatureStore;
 use evergraph::serving::{EmbeddingSlice, NodeEmbedding, QueryEngine, UnknownKeys};
 use flate2::read::GzDecoder;
 use serde_json::{Value, json};
@@ -202,9 +203,23 @@ fn both_exports_are_streams_with_the_documented_columns() {
     assert!(batches[0].column_by_name("features").is_none(), "no edge has features");
     let with_features = Live::with(|state| state.engine = Arc::new(engine_on_disk(Arc::default())));
     let (batches, _) = batches_of(&with_features.get("/v1/export/edges").body);
-    documented("export_edges", &batches[0]);
     let features = batches[0]["features"].as_fixed_size_list();
     assert_eq!((features.value_length(), features.null_count()), (2, 0));
+    assert!(batches[0].column_by_name("type").is_none(), "no types are kept");
+    let mut typed = small_engine();
+    typed.stores.edge_features = Arc::new(FeatureStore::new(3));
+    typed.stores.edge_features.set(1, &[1.0, 0.5, -2.0]).unwrap();
+    typed.stores.types.define("buy");
+    typed.stores.rows_have_types = true;
+    let typed = Live::with(|state| state.engine = Arc::new(typed));
+    let (batches, _) = batches_of(&typed.get("/v1/export/edges").body);
+    documented("export_edges", &batches[0]);
+    let position = batches[0]["position"].as_primitive::<UInt64Type>().values();
+    let row = position.iter().position(|position| *position == 1).unwrap();
+    let (types, features) =
+        (batches[0]["type"].as_string::<i32>(), batches[0]["features"].as_fixed_size_list());
+    assert_eq!((types.value(row), types.null_count(), features.value_length()), ("buy", 2, 2));
+    assert_eq!(features.value(row).as_primitive::<Float32Type>().values().to_vec(), [0.5, -2.0]);
 
     let without = Live::with(|state| state.engine = Arc::new(crate::live::engine_without_model()));
     let refused = without.get("/v1/export/embeddings");
@@ -328,6 +343,75 @@ fn the_command_writes_every_form_and_all_hold_the_same() {
     let text = std::fs::read_to_string(to("g.csv")).unwrap();
     assert_eq!(text.lines().next(), Some("src,dst,ts,position,f0,f1"));
     assert!(text.lines().any(|line| line == "\"a \"\"b\"\", c\",5,600,600,1.0,2.0"), "{text}");
+}
+
+#[test]
+fn types_of_edges_are_listed_and_exported_and_the_file_is_the_same_stream() {
+    let folder = tempfile::tempdir().unwrap();
+    let start = |name: &str| {
+        let start = Start::in_dir(&folder.path().join(name)).set("learner.train=false");
+        start.set("model.edge_types=2").set("stream.edge_feature_dimension=2").ready()
+    };
+    let process = start("one");
+    // The third type is one of which the model has no row; every fourth event has none, every seventh no features.
+    let lines = (0..40).map(|t| {
+        let mut event = json!({ "src": "u", "dst": t % 5, "ts": t });
+        if t % 4 > 0 {
+            event["type"] = json!(["view", "buy", "return"][t % 4 - 1]);
+        }
+        if t % 7 > 0 {
+            event["features"] = json!([t, 0.5]);
+        }
+        event.to_string()
+    });
+    assert!(process.push_or_dies(&lines.collect::<Vec<_>>().join("\n"), 40));
+    let listed = |query: &str| {
+        let (status, page) = process.get(&format!("/v1/nodes/u/neighbors?{query}")).unwrap();
+        assert_eq!(status, 200, "{page}");
+        page
+    };
+    let page = listed("limit=40&features=true");
+    for edge in page["neighbors"].as_array().unwrap() {
+        let t = edge["time"].as_u64().unwrap();
+        let features = if t % 7 > 0 { json!([t as f32, 0.5]) } else { json!([0.0, 0.0]) };
+        let kind = [Value::Null, json!("view"), json!("buy"), json!("return")][t as usize % 4].clone();
+        assert_eq!(
+            (&edge["features"], edge.get("type").unwrap_or(&Value::Null)),
+            (&features, &kind),
+            "{edge}"
+        );
+    }
+    let times = |page: &Value| -> Vec<u64> {
+        page["neighbors"].as_array().unwrap().iter().map(|edge| edge["time"].as_u64().unwrap()).collect()
+    };
+    let first = listed("limit=4&type=return");
+    assert_eq!((times(&first), &first["neighbors"][0]["features"]), (vec![39, 35, 31, 27], &Value::Null));
+    let cursor = first["next"].as_str().unwrap();
+    assert_eq!(times(&listed(&format!("limit=9&type=return&cursor={cursor}"))), [23, 19, 15, 11, 7, 3]);
+    let none = listed("type=sell");
+    assert_eq!((times(&none), &none["next"]), (vec![], &Value::Null));
+
+    let to = folder.path().join("edges.csv");
+    assert!(exported(&process, "edges", &to, &[]).0);
+    let text = std::fs::read_to_string(&to).unwrap();
+    assert_eq!(text.lines().next(), Some("src,dst,ts,position,type,f0,f1"));
+    assert!(text.lines().any(|line| line == "u,4,39,39,return,39.0,0.5"), "{text}");
+    let other = start("other");
+    let (url, from) = (other.url(""), to.to_str().unwrap());
+    let (is_done, _, said) = evergraph(&["ingest", "--events", from, "--to", "http", "--url", &url]);
+    assert!(is_done, "{said}");
+    let again = other.get("/v1/nodes/u/neighbors?limit=40&features=true").unwrap().1;
+    assert_eq!((again["neighbors"].as_array().unwrap().len(), times(&again)), (40, times(&page)));
+    let typed = |page: &Value| -> Vec<Value> {
+        let kept = |edge: &Value| json!([edge["time"], edge["type"], edge["features"]]);
+        page["neighbors"].as_array().unwrap().iter().map(kept).collect()
+    };
+    assert_eq!(typed(&again), typed(&page));
+
+    let plain = Start::in_dir(&folder.path().join("plain")).ready();
+    assert!(plain.push_or_dies(&json!({ "src": "u", "dst": 1, "ts": 1, "type": "buy" }).to_string(), 1));
+    let (status, refused) = plain.get("/v1/nodes/u/neighbors?type=buy").unwrap();
+    assert!(status == 422 && refused["error"].as_str().unwrap().contains("model.edge_types"), "{refused}");
 }
 
 #[test]

@@ -109,6 +109,7 @@ fn a_row_of_the_index_is_what_a_request_returns_and_is_delivered_once() {
     pair.feed.take();
     let rows = pair.feed.next_rows().unwrap().remove(0);
     assert_eq!((rows.rows.len(), pair.feed.computing()), (2, Duration::ZERO));
+    assert!(rows.is_indexed);
     assert_as_requested(&pair.engine, &rows);
     assert_eq!((pair.feed.next_rows().unwrap(), pair.feed.delivered()), (vec![], Some(EdgeId(3))));
     pair.embed();

@@ -277,6 +277,7 @@ const ZERO: &[(&str, &str)] = &[
     ("evergraph_feed_rows_total", "it has no change feed"),
     ("evergraph_feed_deletions_total", "it has no change feed"),
     ("evergraph_feed_failures_total", "it has no change feed"),
+    ("evergraph_feed_index_rows_total", "it has no change feed"),
     ("evergraph_feed_pending_nodes", "it has no change feed"),
     ("evergraph_feed_behind_seconds", "it has no change feed"),
     ("evergraph_feed_position", "it has no change feed"),

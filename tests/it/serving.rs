@@ -42,6 +42,8 @@ fn engine_for(stream: &Stream, model: ModelOptions) -> QueryEngine {
         keys: Arc::new(keys),
         edge_features: stream.edge_features.clone(),
         node_features: stream.node_features.clone(),
+        types: Arc::default(),
+        rows_have_types: false,
     };
     QueryEngine::new(stores, Arc::new(NodeStates::new(model.needs().row_dim())), Arc::new(Progress::new()))
 }

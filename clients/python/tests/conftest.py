@@ -18,6 +18,7 @@ SETTINGS: dict[str, Any] = {
     "index__bytes_max": 1 << 24,
     "index__coalesce_ms": 10,
     "stream__edge_feature_dimension": 2,
+    "model__edge_types": 2,
     "stream__time_unit": "seconds",
     "model__memory_dimension": 8,
     "model__time_dimension": 8,

@@ -64,7 +64,8 @@ def test_exports_are_tables_of_one_position(client: Any) -> None:
     assert vectors[places].tobytes() == found.array.tobytes()
     edges = client.export_edges()
     row = edges.filter(pyarrow.compute.equal(edges["src"], one)).to_pylist()
-    assert row == [{"src": one, "dst": other, "ts": 5, "position": pushed.first_position, "features": [1.0, 2.0]}]
+    about_it = {"ts": 5, "position": pushed.first_position, "type": None, "features": [1.0, 2.0]}
+    assert row == [{"src": one, "dst": other, **about_it}]
 
 
 def test_a_response_in_columns_is_read_by_pyarrow(daemon: evergraph.Daemon) -> None:
@@ -187,7 +188,10 @@ def test_edges_come_page_by_page(client: Any) -> None:
     assert [name for page in outgoing for name in page.neighbors] == [f"{hub}-{i}" for i in (4, 3, 2)]
     assert outgoing[0].features is None
     rest = next(iter(client.neighbors(hub, limit=100, cursor=pages[0].next)))
-    assert len(rest) == 5
+    assert (len(rest), set(rest.types)) == (5, {None})
+    pushed = client.push({"src": hub, "dst": "typed", "ts": 200, "type": "buy"}, wait="visible")
+    typed = next(iter(client.neighbors(hub, edge_type="buy", min_position=pushed.end_position)))
+    assert (typed.neighbors, typed.types) == (("typed",), ("buy",))
     with pytest.raises(evergraph.UnknownNodeError) as caught:
         next(iter(client.neighbors("nobody")))
     assert caught.value.details["node"] == "nobody"

@@ -12,8 +12,6 @@ impl Index {
     pub fn capture(&self) -> Capture {
         let graph = self.stores.graph.summary();
         self.deleted_meanwhile.begin(graph.applied);
-        let mut types: Vec<_> = self.types.0.iter().collect();
-        types.sort_unstable_by_key(|(_, number)| **number);
         let reached = self.positions.reached.read();
         let read = |(partition, reached): (&super::Partition, &Reached)| ReadPartition {
             source: partition.0.clone(),
@@ -25,7 +23,7 @@ impl Index {
         let clocks = self.positions.clocks.read();
         Capture {
             nodes: self.stores.keys.len(),
-            types: types.into_iter().map(|(name, _)| name.clone()).collect(),
+            types: self.stores.types.all(),
             reached: reached.iter().map(read).collect(),
             clocks: clocks
                 .iter()
@@ -41,7 +39,7 @@ impl Index {
 
     /// Takes over what [`capture`](Self::capture) has handed out; the stores have theirs already.
     pub(in crate::appender) fn take_capture(&mut self, capture: &Capture) {
-        capture.types.iter().for_each(|name| self.types.define(name));
+        capture.types.iter().for_each(|name| self.stores.types.define(name));
         self.positions.take_reached(capture);
         let rules = self.stores.graph.clock_rules();
         let clocks = capture.clocks.iter();

@@ -34,7 +34,7 @@ pub struct Capture {
     /// Number of node ids.
     pub nodes: usize,
     /// Names of edge types, in the order of their numbers.
-    pub types: Vec<Box<str>>,
+    pub types: Vec<Arc<str>>,
     /// How far each partition was read.
     pub reached: Vec<ReadPartition>,
     /// The clock of each partition.

@@ -16,7 +16,7 @@ fn edge_types_past_the_last_number_are_none_and_reported() {
         incoming
     });
     submit(&mut appender, [batch(events.collect())]);
-    assert_eq!(appender.index.types.len(), 65_535);
+    assert_eq!(appender.index.stores.types.len(), 65_535);
     assert!(appender.out_of_types);
     let frame = appender.log.reader(EdgeId(0)).next_frame().unwrap().unwrap();
     assert_eq!(frame.batch.edge_type[65_533..], [65_534, 65_535, 0, 0, 0, 0, 0]);

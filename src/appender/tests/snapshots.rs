@@ -45,7 +45,7 @@ fn content(index: &Index) -> impl PartialEq + std::fmt::Debug + use<> {
         rows.gather(&(0..count).collect::<Vec<_>>(), &mut found).unwrap();
         found
     };
-    let types: Vec<_> = (0..5).map(|i| index.types.lookup(&format!("type-{i}"))).collect();
+    let types: Vec<_> = (0..5).map(|i| index.stores.types.lookup(&format!("type-{i}"))).collect();
     let clocks: Vec<_> = (0..3).map(|partition| index.positions.clock("kafka:t", partition)).collect();
     let rows = (rows(&stores.edge_features, index.end().0), rows(&stores.node_features, nodes.len() as u64));
     let (digest, summary) = (stores.graph.digest(&stores.keys).unwrap(), stores.graph.summary());

@@ -6,6 +6,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use crate::api::{FeedDocument, Health, State};
+use crate::serving::ChangedRows;
 
 /// How the feed stands, for health and for the status document, from which metrics are copied.
 pub(in crate::daemon) struct FeedStatus {
@@ -46,12 +47,19 @@ impl FeedStatus {
         }
     }
 
-    /// So much was delivered.
-    pub(super) fn delivered(&self, rows: usize, deletions: usize) {
+    /// These rows were delivered.
+    pub(super) fn delivered_rows(&self, moments: &[ChangedRows]) {
         self.update(|report| {
-            report.delivered_rows += rows as u64;
-            report.delivered_deletions += deletions as u64;
+            for ChangedRows { rows, is_indexed, .. } in moments {
+                report.delivered_rows += rows.len() as u64;
+                report.delivered_index_rows += if *is_indexed { rows.len() as u64 } else { 0 };
+            }
         });
+    }
+
+    /// So many deleted nodes were delivered.
+    pub(super) fn delivered_deletions(&self, nodes: usize) {
+        self.update(|report| report.delivered_deletions += nodes as u64);
     }
 
     /// So many nodes are due, some of them for so long.

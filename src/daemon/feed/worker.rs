@@ -203,7 +203,7 @@ impl Worker {
         }
         let delivered = self.topic.deliver_rows(moments);
         self.after(delivered)?;
-        self.status.delivered(count, 0);
+        self.status.delivered_rows(moments);
         Ok(())
     }
 
@@ -265,7 +265,7 @@ impl Worker {
             self.after(delivered)?;
             self.deliver_rows(rows.as_slice())?;
             self.catalog.lock().settle_deletions(last).map_err(|error| error.to_string())?;
-            self.status.delivered(0, deleted);
+            self.status.delivered_deletions(deleted);
         }
         Ok(false)
     }

@@ -222,7 +222,7 @@ mod tests {
         };
         let freshness = Freshness { model_version: 7, applied_position: 99, ..Freshness::default() };
         let (nodes, at, source) = (Vec::new(), EventTime(42), Source::Candidate);
-        let rows = ChangedRows { nodes, rows: Vec::new(), at, source, freshness };
+        let rows = ChangedRows { nodes, rows: Vec::new(), at, source, freshness, is_indexed: false };
         format.message(&row, &rows).unwrap()
     }
 

@@ -337,6 +337,7 @@ def _page_of(document: Mapping[str, Any], features: bool) -> NeighborPage:
         outgoing=np.fromiter((edge["direction"] == "out" for edge in edges), np.bool_, len(edges)),
         time=_numbers(edges, "time"),
         position=_numbers(edges, "position"),
+        types=tuple(edge.get("type") for edge in edges),
         features=_features_of(edges) if features else None,
         next=None if following is None else str(following),
         freshness=freshness_of(document["freshness"]),

@@ -240,8 +240,8 @@ class Client:
         """All edges of the graph, as of one log position. Needs the extra `arrow`.
 
         Returns:
-            A `pyarrow.Table` with the columns `src`, `dst`, `ts`, `position` and, where edges have any, `features`; its
-            `schema.metadata[b"evergraph"]` holds `position` as JSON.
+            A `pyarrow.Table` with the columns `src`, `dst`, `ts`, `position` and, where the daemon keeps any, `type`
+            and `features`; its `schema.metadata[b"evergraph"]` holds `position` as JSON.
 
         Raises:
             ImportError: pyarrow is not installed.
@@ -276,6 +276,7 @@ class Client:
         *,
         limit: int | None = None,
         direction: Literal["out", "in"] | None = None,
+        edge_type: str | None = None,
         start: int | None = None,
         before: int | None = None,
         features: bool = False,
@@ -287,8 +288,9 @@ class Client:
 
         Args:
             key: The node.
-            limit: Most edges of a page; 100 by default. With a `direction`, a page may be shorter, or empty.
+            limit: Most edges of a page; 100 by default. With a `direction` or `edge_type`, a page may be shorter.
             direction: Only edges of which the node is the source (`out`) or the destination (`in`).
+            edge_type: Only edges of this type; the daemon has to keep types (`model.edge_types`).
             start: Only edges at or after this event time.
             before: Only edges before this event time.
             features: Whether to list the edges' features.
@@ -299,7 +301,7 @@ class Client:
         Raises:
             UnknownNodeError: The graph does not know the node.
         """
-        query = {"limit": limit, "direction": direction, "from": start, "before": before}
+        query = {"limit": limit, "direction": direction, "type": edge_type, "from": start, "before": before}
         query |= {"min_position": min_position, "wait_ms": wait_ms}
         while True:
             found = self._run(operations.neighbors(key, features, {**query, "cursor": cursor}))

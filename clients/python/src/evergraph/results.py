@@ -372,6 +372,7 @@ class NeighborPage:
         outgoing: bool of shape (k,): whether the node is the source of the edge.
         time: int64 of shape (k,): event times.
         position: int64 of shape (k,): log positions.
+        types: Types of the edges, where the daemon keeps any; `None` of an edge without one, or whose row is released.
         features: float32 of shape (k, f) if they were asked for, else `None`; NaN where they are released.
         next: The cursor of the next page; `None` behind the last edge.
         freshness: How fresh the page is.
@@ -382,6 +383,7 @@ class NeighborPage:
     outgoing: NDArray[np.bool_]
     time: NDArray[np.int64]
     position: NDArray[np.int64]
+    types: tuple[str | None, ...]
     features: NDArray[np.float32] | None
     next: str | None
     freshness: Freshness
@@ -390,7 +392,7 @@ class NeighborPage:
         return len(self.neighbors)
 
     def to_pandas(self) -> Any:
-        """A data frame with the columns `neighbor`, `outgoing`, `time` and `position`, and `f0` … of features.
+        """A data frame with the columns `neighbor`, `outgoing`, `time`, `position` and `type`, and `f0` … of features.
 
         Raises:
             ImportError: pandas is not installed.
@@ -402,6 +404,7 @@ class NeighborPage:
             "outgoing": self.outgoing,
             "time": self.time,
             "position": self.position,
+            "type": self.types,
         }
         if self.features is not None:
             columns |= {f"f{place}": column for place, column in enumerate(self.features.T)}
