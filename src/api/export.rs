@@ -166,8 +166,9 @@ pub(super) async fn embeddings(
 
 /// All edges of the graph, as of one log position: by source node, and of each the newest first.
 ///
-/// What is deleted meanwhile, or released by its age, is left out. The metadata of the schema holds, as JSON under the key `evergraph`: `position`, below which every edge is there and none from it
-/// on, and `rows_expected`. One export at a time.
+/// What is deleted meanwhile, or released by its age, is left out. The metadata of the schema holds, as JSON under the
+/// key `evergraph`: `position`, below which every edge is there and none from it on, and `rows_expected`. One export at
+/// a time.
 #[utoipa::path(
     get, path = "/v1/export/edges", tag = "query", operation_id = "export_edges",
     responses(

@@ -97,7 +97,8 @@ pub struct NeighborsResponse {
     /// Its edges, newest first: by time, and at equal times by arrival.
     pub neighbors: Vec<NodeEdge>,
     /// The `cursor` of the next page; null if there are no further edges. With a `direction` or `type`, a page may be
-    /// shorter than `limit`, or empty, and still have a next one. Late events may fall between pages that were already read.
+    /// shorter than `limit`, or empty, and still have a next one. Late events may fall between pages that were already
+    /// read.
     #[schema(required = true)]
     pub next: Option<String>,
     /// How fresh the response is.
