@@ -1,11 +1,11 @@
 //! Floor 2: the temporal graph as an index over the log.
 //!
 //! A [`NodeDictionary`] gives nodes their ids, and [`TypeNames`] types of edges their numbers. A [`GraphStore`] keeps
-//! every edge under both of its end points, in order of (time, edge id), in temporal blocks: `entry` packs edges into 12 or 16 bytes, `block` describes
-//! consecutive ones, `search` finds times in them, `slab` holds the entries of a shard, `list` is one node's blocks and
-//! their directory, `lists` those of all nodes of a shard, `plan` sorts a batch once, `store` applies it under the
-//! shards' locks, `fill` adds to one shard, `delete` removes edges, `view` is what readers see, and `account` counts
-//! and digests.
+//! every edge under both of its end points, in order of (time, edge id), in temporal blocks: `entry` packs edges into
+//! 12 or 16 bytes, `block` describes consecutive ones, `search` finds times in them, `slab` holds the entries of a
+//! shard, `list` is one node's blocks and their directory, `lists` those of all nodes of a shard, `plan` sorts a batch
+//! once, `store` applies it under the shards' locks, `fill` adds to one shard, `delete` removes edges, `view` is what
+//! readers see, and `account` counts and digests.
 //!
 //! A store with a budget keeps entries beyond it on disk: `chunk` is the unit that moves, `spill` the file, `fault`
 //! handles reads of entries that are not in memory, `load` loads many chunks in advance for the writer and samplers,
