@@ -51,7 +51,7 @@ extern "C" __global__ void __launch_bounds__(256) adam_bounded_all(AdamStep step
         return;
     }
     for (u64 piece = blockIdx.x; piece < pieces; piece += gridDim.x) {
-        AdamTensor tensor = tensor_of(tensors, count, piece);
+        AdamTensor tensor = entry_of(tensors, count, piece);
         u64 begin = (piece - tensor.before) * ADAM_PIECE, end = min64(tensor.count, begin + ADAM_PIECE);
         for (u64 i = begin + threadIdx.x; i < end; i += blockDim.x) {
             adam_move(step, tensor.weights, tensor.first, tensor.second, MUL(tensor.gradient[i], factor), i);

@@ -66,7 +66,7 @@ extern "C" __global__ void __launch_bounds__(256) bce_backward(const float* logi
 extern "C" __global__ void __launch_bounds__(256) squares_of_all(const AdamTensor* tensors, u32 count, u64 pieces,
                                                                  double* partials) {
     for (u64 piece = blockIdx.x; piece < pieces; piece += gridDim.x) {
-        const AdamTensor& tensor = tensor_of(tensors, count, piece);
+        const AdamTensor& tensor = entry_of(tensors, count, piece);
         u64 begin = (piece - tensor.before) * SQUARES_PIECE, end = min64(tensor.count, begin + SQUARES_PIECE);
         double sum = 0.0;
         for (u64 i = begin + threadIdx.x; i < end; i += SUM_THREADS) {

@@ -14,7 +14,7 @@
 extern "C" __global__ void __launch_bounds__(128) sum_pieces(const PieceSum* sums, u32 count, const PieceTerm* terms,
                                                              u64 columns) {
     for (u64 column = THREAD_OF_GRID; column < columns; column += THREADS_OF_GRID) {
-        const PieceSum& result = sum_of(sums, count, column);
+        const PieceSum& result = entry_of(sums, count, column);
         u64 at = column - result.before;
         bool fresh = result.fresh != 0;
         float all = fresh ? 0.0f : result.out[at];

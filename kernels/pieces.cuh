@@ -5,13 +5,13 @@
 #define EVERGRAPH_PIECES_CUH
 
 #include "math.cuh"
+#include "tables.cuh"
 
 #define PIECE_ROWS 64u
 
 // A result that is summed, and where its terms begin in the table of terms.
 struct PieceSum {
     float* out;
-    u64 columns;
     // Columns of the results before this one in the table.
     u64 before;
     u32 first;
@@ -26,18 +26,6 @@ struct PieceTerm {
     u64 step;
     u64 pieces;
 };
-
-// The last of `count` results that begins at `column` or before: the one that has it, by halves.
-FN const PieceSum& sum_of(const PieceSum* sums, u32 count, u64 column) {
-    u32 low = 0;
-    for (u32 left = count; left > 1;) {
-        u32 half = left / 2;
-        bool later = sums[low + half].before <= column;
-        low = later ? low + half : low;
-        left = later ? left - half : half;
-    }
-    return sums[low];
-}
 
 // Calls f(row, column, sum) for this thread's columns and each row of this block's pieces; sums go to partials
 // [pieces, 2 cols].

@@ -2,7 +2,7 @@
 #ifndef EVERGRAPH_TENSORS_CUH
 #define EVERGRAPH_TENSORS_CUH
 
-#include "portable.cuh"
+#include "tables.cuh"
 
 // What the optimizer knows of a tensor; a kernel that reads gradients alone finds nothing in the first three.
 struct AdamTensor {
@@ -15,20 +15,5 @@ struct AdamTensor {
     // Pieces of the tensors before this one in the table.
     u64 before;
 };
-
-// The last of `count` tensors that begins at `piece` or before: the one that has it, by halves.
-FN const AdamTensor& tensor_of(const AdamTensor* tensors, u32 count, u64 piece) {
-    u32 low = 0;
-    for (u32 left = count; left > 1;) {
-        u32 half = left / 2;
-        if (tensors[low + half].before <= piece) {
-            low += half;
-            left -= half;
-        } else {
-            left = half;
-        }
-    }
-    return tensors[low];
-}
 
 #endif

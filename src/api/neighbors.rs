@@ -134,13 +134,12 @@ pub(super) async fn neighbors(
     let limits = app.state.limits;
     let listing = listing(&query, limits.batch_items)?;
     check_limit("limit", listing.most, &limits)?;
-    let wait = Wait { min_position: query.min_position, wait_ms: query.wait_ms };
-    wait_until_visible(&app, wait).await?;
-    let stores = &app.state.engine.stores;
-    if query.edge_type.is_some() && !stores.rows_have_types {
+    if query.edge_type.is_some() && !app.state.engine.stores.rows_have_types {
         let words = "this daemon keeps no types of edges; set model.edge_types, or leave type out";
         return Err(ApiError::Invalid(words.to_owned()));
     }
+    let wait = Wait { min_position: query.min_position, wait_ms: query.wait_ms };
+    wait_until_visible(&app, wait).await?;
     let (features, edge_type) = (query.features.unwrap_or_default(), query.edge_type);
     let numbers = if features { app.state.info.edge_feature_dimension } else { 0 };
     let edge_bytes = EDGE_BYTES + NUMBER_BYTES * numbers;

@@ -93,6 +93,7 @@ pub const HEADERS: &[(&str, &str)] = headers! {
     "rows.cuh",
     "sample.cuh",
     "sums.cuh",
+    "tables.cuh",
     "team.cuh",
     "tensors.cuh",
 };

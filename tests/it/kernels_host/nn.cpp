@@ -43,7 +43,7 @@ static void poison(Floats& values) { std::fill(values.begin(), values.end(), NAN
 static Floats summed(Floats& partials, size_t cols) {
     Floats out(cols);
     poison(out);
-    PieceSum sum = {out.data(), cols, 0, 0, 1, 1, 0};
+    PieceSum sum = {out.data(), 0, 0, 1, 1, 0};
     PieceTerm term = {partials.data(), cols, partials.size() / cols};
     run(2, 128, [&] { sum_pieces(&sum, 1, &term, cols); });
     return out;

@@ -81,7 +81,6 @@ pub fn sum_pieces<'a>(
         check_len(ADDING_UP, &[("sums", out.len(), own)])?;
         sums.push(PieceSum {
             out: found.writing(out),
-            columns: own as u64,
             before: columns as u64,
             first: to_u32(ADDING_UP, "terms", terms.len())?,
             terms: to_u32(ADDING_UP, "terms", given.len())?,

@@ -164,8 +164,6 @@ twins! {
     PieceSum {
         /// `f32` each.
         out: Address,
-        /// How many.
-        columns: u64,
         /// Columns of the results before this one in the table.
         before: u64,
         /// Its first term.
