@@ -17,18 +17,8 @@ demo: ## set up, build, and run the daemon on a built-in stream; Ctrl-C ends it,
 
 # Kernels are compiled without a GPU, by the NVRTC that setup.sh puts there.
 test device-run: export LD_LIBRARY_PATH := $(CURDIR)/.cache/tools/cuda/nvidia/cu13/lib$(if $(LD_LIBRARY_PATH),:$(LD_LIBRARY_PATH))
-# Second, alone, the tests that measure. All are of one build, in release code with assertions. Last, also after a failure, what was skipped: a line for
-# each reason.
-test: export EVERGRAPH_SKIPS := $(CURDIR)/.cache/skipped.txt
 test: ## set up and run every test, those against a real Apache Kafka included
-	@scripts/setup.sh test
-	@mkdir -p .cache && rm -f "$$EVERGRAPH_SKIPS"
-	@show() { echo "+ $$*" >&2; "$$@"; }; code=0; \
-	show cargo test --locked --profile checked && \
-	show cargo test --locked --profile checked --test it -- --ignored --test-threads=1 --nocapture || code=$$?; \
-	if [ -e "$$EVERGRAPH_SKIPS" ]; then sort -u "$$EVERGRAPH_SKIPS" | awk '{ sub(/^[^ ]*: /, ""); tests[$$0]++ } \
-		END { for (why in tests) print "skipped: " tests[why] " tests or parts of them: " why }' | sort; fi; \
-	exit $$code
+	@scripts/test.sh
 
 fuzz: ## feed every decoder much more damaged input; FUZZ_CASES=cases for each, FUZZ_SEED=seed
 	@scripts/setup.sh

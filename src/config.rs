@@ -30,6 +30,7 @@ mod learner;
 mod mapping;
 mod model;
 mod outlets;
+mod precision;
 mod property_map;
 mod schema;
 mod text;
@@ -44,6 +45,7 @@ pub use explain::{Origin, Setting};
 pub use mapping::{Mapping, Texts};
 pub use model::{AggregatorKind, ModelKind};
 pub use outlets::{FeedFormat, OnNewVersion};
+pub use precision::{MatmulPrecision, PrecisionError};
 pub use schema::json_schema;
 pub use text::Secret;
 pub use time_unit::StreamTimeUnit;
@@ -169,7 +171,7 @@ Model {
 section!(/// `[learner]`
 Learner {
     train: bool, start: StartPolicy, batch_events: usize, batch_wait_ms: u64, learning_rate: f32,
-    gradient_delay_batches: u64, met_negatives: f64, seed: u64,
+    gradient_delay_batches: u64, met_negatives: f64, seed: u64, matmul_precision: MatmulPrecision,
     lag_events_max: u64, lag_target_ms: u64, share_min: f64,
     quality_window_batches: usize, rank_queries_per_batch: usize,
     rank_candidates: usize, pairs_max: usize, threads: usize, nice: u64, schedule: Schedule, replay: Replay, gate: Gate,

@@ -4,8 +4,9 @@ it; a trial is written to .cache/learn/trial. It starts only on a machine that i
 In each round everybody trains on the same events, evergraph's models each followed by its peer, in the next round the
 other way around, so that a slow minute of the machine meets all. A figure is the median of the rounds. A peer is a
 process that learns on from round to round and is stopped between; after an epoch it scores validation and test. What
-accuracy evergraph's models have after as many epochs is measured by `evergraph eval`. PyG's TGN trains with one thread
-as well, in a process of its own, and the faster of both counts. Needs the standard library.
+accuracy evergraph's models have after as many epochs is measured by `evergraph eval`. A peer is tried in several
+settings, each in a process of its own, and the fastest counts: with products in f32 and in bf16, and PyG's TGN with one
+thread as well. Needs the standard library.
 """
 
 import argparse
@@ -86,37 +87,34 @@ class Pair:
 
     def __init__(self, name, arguments, stack):
         self.name, self.arguments, self.settings = name, arguments, PAIRS[name]
-        self.peer = stack.enter_context(start(self.settings, arguments, arguments.threads))
-        self.one_thread = None
+        tried = [(arguments.threads, "f32"), (arguments.threads, "bf16")]
         if self.settings["peer"] == "pyg_tgn" and arguments.threads > 1:
-            self.one_thread = stack.enter_context(start(self.settings, arguments, 1))
+            tried.append((1, "f32"))
+        self.peer, *self.others = (
+            stack.enter_context(start(self.settings, arguments, threads, precision)) for threads, precision in tried
+        )
         self.facts = self.peer.request("facts")
-        self.ours, self.theirs, self.theirs_with_one_thread, self.scored, self.trained = [], [], [], [], 0
+        self.tried = [setting(*each) for each in tried]
+        self.ours, self.theirs, self.scored, self.trained = [], [[] for _ in tried], [], 0
         for _ in range(self.settings["warm"]):
             self.learn()
-            self.learn_with_one_thread()
+            for other in self.others:
+                other.request("train")
 
     def learn(self):
-        """A turn of the peer; after an epoch its accuracy counts, even where its time does not."""
+        """A turn of the peer in its first setting, whose accuracy counts, even where its time does not."""
         figures = self.peer.request("train")
         self.trained += figures["events"]
         if self.trained % self.facts["train_events"] == 0:
             self.scored.append(self.peer.request("test"))
         return figures
 
-    def learn_with_one_thread(self):
-        """A turn of the peer with one thread."""
-        return [self.one_thread.request("train")] if self.one_thread else []
-
     def round(self, ours_first):
-        turns = [
-            lambda: self.ours.append(self.train()),
-            lambda: self.theirs.append(self.learn()),
-            lambda: self.theirs_with_one_thread.extend(self.learn_with_one_thread()),
-        ]
-        for turn in turns if ours_first else turns[::-1]:
-            turn()
-        ours, *theirs = (speed(side[-1]) for side in (self.ours, self.theirs, self.theirs_with_one_thread) if side)
+        sides = [(self.ours, self.train), (self.theirs[0], self.learn)]
+        sides += [(side, lambda other=other: other.request("train")) for side, other in zip(self.theirs[1:], self.others)]
+        for side, turn in sides if ours_first else sides[::-1]:
+            side.append(turn())
+        ours, *theirs = (speed(side[-1]) for side, _ in sides)
         log(f"{self.name}: {ours:,.0f} events/s beside " + " and ".join(f"{rate:,.0f}" for rate in theirs))
 
     def train(self):
@@ -126,6 +124,7 @@ class Pair:
         self.machine, epoch = figures["machine"], figures["each_epoch"][-1]
         if figures["events"] != self.facts["train_events"]:
             sys.exit(f"learn: {self.name}: {figures['events']} events, the peer has {self.facts['train_events']}")
+        self.precision = figures["matmul_precision"]
         # Four numbers of 4 bytes for each parameter.
         self.parameters = figures["parts_bytes"]["weights_and_optimizer"] // 16
         return {"events": figures["events"]} | epoch
@@ -156,17 +155,16 @@ class Pair:
             "epochs": len(self.scored),
             "warm": self.settings["warm"],
             "turns": self.settings["turns"],
-            "ours": rates(self.ours) | {"parameters": self.parameters} | ours,
+            "ours": rates(self.ours) | {"parameters": self.parameters, "matmul_precision": self.precision} | ours,
             "theirs": self.fastest() | theirs,
         }
 
     def fastest(self):
-        """Rates of the peer with as many threads as it is fastest with, and the other rate beside."""
-        sides = [(self.arguments.threads, self.theirs), (1, self.theirs_with_one_thread)]
-        sides = [rates(rounds) | {"threads": threads} for threads, rounds in sides if rounds]
+        """Rates of the peer in the setting in which it is fastest, and the other rates beside."""
+        sides = [rates(rounds) | {"setting": tried} for tried, rounds in zip(self.tried, self.theirs)]
         sides.sort(key=lambda side: -side["events_per_second"])
-        others = {str(side["threads"]): side["events_per_second"] for side in sides[1:]}
-        return sides[0] | {"events_per_second_with_other_threads": others}
+        others = {side["setting"]: side["events_per_second"] for side in sides[1:]}
+        return sides[0] | {"events_per_second_in_other_settings": others}
 
     def evaluate(self):
         """The accuracy of ours, with the peer's split, negatives and number of epochs."""
@@ -192,12 +190,17 @@ class Pair:
         return {name: value for name, value in self.facts.items() if name == "nodes" or name.endswith("_events")}
 
 
-def start(settings, arguments, threads):
+def setting(threads, precision):
+    return f"{threads} thread{'s' * (threads != 1)} in {precision}"
+
+
+def start(settings, arguments, threads, precision):
     """The process of a peer."""
     command = [PYTHON, "-B", "-W", "ignore", HERE / f"peer_{settings['peer']}.py", "--data", arguments.data]
     command += ["--events", arguments.events, "--batch", settings["batch"], "--threads", threads]
+    command += ["--matmul-precision", precision]
     command += ["--learning-rate", LEARNING_RATE, "--seed", SEED, "--turns", settings["turns"]]
-    log = CACHE / f"{settings['peer']}-{settings['batch']}-{threads}.log"
+    log = CACHE / f"{settings['peer']}-{settings['batch']}-{threads}-{precision}.log"
     return PeerProcess(settings["peer"], command, threads, log)
 
 

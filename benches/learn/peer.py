@@ -139,6 +139,7 @@ def main(kind):
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--batch", type=int, required=True, help="events a batch")
     parser.add_argument("--threads", type=int, required=True)
+    parser.add_argument("--matmul-precision", choices=["f32", "bf16"], default="f32", help="of products of f32 numbers")
     parser.add_argument("--learning-rate", type=float, required=True)
     parser.add_argument("--turns", type=int, default=1, help="turns in which an epoch is trained")
     parser.add_argument("--seed", type=int, default=0)
@@ -148,6 +149,7 @@ def main(kind):
     if arguments.device == "cuda" and not torch.cuda.is_available():
         parser.exit(1, "--device cuda, but torch sees no GPU\n")
     torch.set_num_threads(arguments.threads)
+    torch.set_float32_matmul_precision("medium" if arguments.matmul_precision == "bf16" else "highest")
     torch.manual_seed(arguments.seed)
     if arguments.file:
         stream = Whole(arguments.file, arguments.seed)

@@ -17,6 +17,8 @@ MODELS = {"tgn": "TGN", "graphmixer": "GraphMixer"}
 PEERS = {"pyg_tgn": "PyG", "torch_graphmixer": "torch"}
 # What we set out for: events a second, times the peer's, and in any case no worse accuracy.
 TARGETS = {"tgn": {"events": 50_000, "times": 5}, "graphmixer": {"times": 4}}
+# What to know about the numbers in which Evergraph multiplied.
+WHY = {"f32": "", "bf16": ", by AMX (`learner.matmul_precision`)"}
 PHASES = ("sample", "gather", "wait", "forward", "backward", "optimizer", "memory")
 
 PAGE = """# Training compared with PyG and torch
@@ -74,7 +76,10 @@ The median round. Evergraph samples and gathers in parallel with a step; the tim
 ## What differs
 
 - **Threads.** Evergraph samples and gathers the next batches on one thread more, beside those that compute a step; how long
-  that takes is in the columns above.{peer_threads}
+  that takes is in the columns above.
+- **Products of matrices.** Evergraph's are in {precision} here{why}. The peers were tried in f32 and in bf16
+  (`torch.set_float32_matmul_precision("medium")`), PyG with one thread as well, and the fastest counts; accuracy is that in
+  f32.{settings}
 - **PyG's TGN** is made of its `TGNMemory`, `IdentityMessage`, `LastAggregator`, `LastNeighborLoader` and
   `TransformerConv` as its TGN example has them: memory, time encoding and embedding of {width}, 10 neighbors, two
   heads, dropout 0.1. Its attention adds the projected row of the node and ends there; Evergraph's goes on with an
@@ -113,7 +118,9 @@ def page(document):
         train=stream["train_events"],
         val=stream["val_events"],
         test=stream["test_events"],
-        peer_threads=peer_threads(rows),
+        precision=rows[0]["ours"]["matmul_precision"],
+        why=WHY[rows[0]["ours"]["matmul_precision"]],
+        settings=peer_settings(rows),
         rounds=document["rounds"],
         parts=parts(rows),
         warm=warm(rows),
@@ -122,21 +129,17 @@ def page(document):
     )
 
 
-def peer_threads(rows):
-    """Which number of threads a peer was fastest with, where several were tried."""
+def peer_settings(rows):
+    """The setting in which a peer was fastest, and its rates in the others."""
     sentences = []
     for row in rows:
         theirs = row["theirs"]
-        for other, rate in theirs["events_per_second_with_other_threads"].items():
-            sentences.append(
-                f"{PEERS[row['peer']]} in batches of {row['batch']} is fastest, and counts, with "
-                f"{plural(theirs['threads'])}; with {other}: {digits(rate)} events/s."
-            )
+        others = theirs["events_per_second_in_other_settings"].items()
+        sentences.append(
+            f"{PEERS[row['peer']]} in batches of {row['batch']} is fastest with {theirs['setting']}; events/s with "
+            + ", ".join(f"{other}: {digits(rate)}" for other, rate in others) + "."
+        )
     return "".join(f"\n  {sentence}" for sentence in sentences)
-
-
-def plural(threads):
-    return f"{threads} thread" + "s" * (threads != 1)
 
 
 def title(row):

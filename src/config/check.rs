@@ -103,6 +103,7 @@ impl Config {
             faults.require(value >= 1, key, value, "must be at least 1");
         }
         self.check_numbers(&mut faults);
+        self.check_learning(&mut faults);
         self.check_waits(&mut faults);
         self.check_outlets(&mut faults);
         self.check_retention(&mut faults);
@@ -121,37 +122,6 @@ impl Config {
         faults.require(connections <= CONNECTIONS_MAX, "api.connections_max", connections, allowed);
         let (pages, allowed) = (self.api.console_pages_max, "must be at most 10000");
         faults.require(pages <= CONSOLE_PAGES_MAX, "api.console_pages_max", pages, allowed);
-        let dropout = self.model.dropout;
-        let allowed = "must be at least 0 and below 1";
-        faults.require((0.0..1.0).contains(&dropout), "model.dropout", dropout, allowed);
-        let rate = self.learner.learning_rate;
-        let (is_positive, allowed) = (rate.is_finite() && rate > 0.0, "must be a positive number");
-        faults.require(is_positive, "learner.learning_rate", rate, allowed);
-        let delay = self.learner.gradient_delay_batches;
-        let allowed = "must be at most 50: weights move on while gradients wait";
-        faults.require(delay <= 50, "learner.gradient_delay_batches", delay, allowed);
-        let met = self.learner.met_negatives;
-        let allowed =
-            "must be from 0 to 1, or -1, which means 0.25 with model.walks, 0.1 of walk and otherwise 0";
-        faults.require(met == -1.0 || (0.0..=1.0).contains(&met), "learner.met_negatives", met, allowed);
-        let nice = self.learner.nice;
-        faults.require(nice <= 19, "learner.nice", nice, "must be at most 19");
-        let types = self.model.edge_types;
-        let allowed = "must be at least 0 and at most 65535: the log numbers no more types";
-        faults.require(types <= usize::from(u16::MAX), "model.edge_types", types, allowed);
-        let ratio = self.learner.replay.ratio;
-        let allowed = "must be at least 0 and at most 100";
-        faults.require((0.0..=100.0).contains(&ratio), "learner.replay.ratio", ratio, allowed);
-        for (key, value) in [
-            ("learner.schedule.floor", f64::from(self.learner.schedule.floor)),
-            ("learner.share_min", self.learner.share_min),
-            ("learner.gate.edgebank_tolerance", self.learner.gate.edgebank_tolerance),
-        ] {
-            faults.require((0.0..=1.0).contains(&value), key, value, "must be at least 0 and at most 1");
-        }
-        let confidence = self.learner.gate.confidence;
-        let allowed = "must be at least 0.5 and less than 1";
-        faults.require((0.5..1.0).contains(&confidence), "learner.gate.confidence", confidence, allowed);
         let speed = self.ingest.file.events_per_second;
         let possible = speed.is_finite() && speed >= 0.0;
         faults.require(possible, "ingest.file.events_per_second", speed, "must not be negative");
@@ -182,6 +152,44 @@ impl Config {
         let lateness = self.stream.allowed_lateness;
         let allowed = "must be -1, which means any distance, or at least 0";
         faults.require(lateness >= -1, "stream.allowed_lateness", lateness, allowed);
+    }
+
+    /// Of the model and the learner.
+    fn check_learning(&self, faults: &mut Faults) {
+        let dropout = self.model.dropout;
+        let allowed = "must be at least 0 and below 1";
+        faults.require((0.0..1.0).contains(&dropout), "model.dropout", dropout, allowed);
+        let rate = self.learner.learning_rate;
+        let (is_positive, allowed) = (rate.is_finite() && rate > 0.0, "must be a positive number");
+        faults.require(is_positive, "learner.learning_rate", rate, allowed);
+        let delay = self.learner.gradient_delay_batches;
+        let allowed = "must be at most 50: weights move on while gradients wait";
+        faults.require(delay <= 50, "learner.gradient_delay_batches", delay, allowed);
+        let objection = self.learner.matmul_precision.objection();
+        let (is_there, allowed) = (objection.is_none(), objection.unwrap_or_default());
+        faults.require(is_there, "learner.matmul_precision", "bf16", allowed);
+        let met = self.learner.met_negatives;
+        let allowed =
+            "must be from 0 to 1, or -1, which means 0.25 with model.walks, 0.1 of walk and otherwise 0";
+        faults.require(met == -1.0 || (0.0..=1.0).contains(&met), "learner.met_negatives", met, allowed);
+        let nice = self.learner.nice;
+        faults.require(nice <= 19, "learner.nice", nice, "must be at most 19");
+        let types = self.model.edge_types;
+        let allowed = "must be at least 0 and at most 65535: the log numbers no more types";
+        faults.require(types <= usize::from(u16::MAX), "model.edge_types", types, allowed);
+        let ratio = self.learner.replay.ratio;
+        let allowed = "must be at least 0 and at most 100";
+        faults.require((0.0..=100.0).contains(&ratio), "learner.replay.ratio", ratio, allowed);
+        for (key, value) in [
+            ("learner.schedule.floor", f64::from(self.learner.schedule.floor)),
+            ("learner.share_min", self.learner.share_min),
+            ("learner.gate.edgebank_tolerance", self.learner.gate.edgebank_tolerance),
+        ] {
+            faults.require((0.0..=1.0).contains(&value), key, value, "must be at least 0 and at most 1");
+        }
+        let confidence = self.learner.gate.confidence;
+        let allowed = "must be at least 0.5 and less than 1";
+        faults.require((0.5..1.0).contains(&confidence), "learner.gate.confidence", confidence, allowed);
     }
 
     fn check_waits(&self, faults: &mut Faults) {

@@ -30,6 +30,7 @@ impl Config {
             learning_rate: self.learner.learning_rate,
             schedule: self.schedule(),
             gradient_delay_batches: self.learner.gradient_delay_batches,
+            precision: self.learner.matmul_precision.into(),
             seed: self.learner.seed,
         }
     }

@@ -140,6 +140,9 @@ impl Daemon {
         let found = store.checkpoints.newest(&store.log.readers())?;
         let began_unix_ms = beginning::began(found.as_ref().map(|found| found.file.head), unix_ms());
         let mut learned = open_learned(config, &store, found, &placement.device)?;
+        if let Some(precision) = learned.trainer.precision() {
+            tracing::info!(matmul_precision = precision.name(), "the CPU trains");
+        }
         let keeping = learned.keeping(&store.index.stores.graph);
         let snapshot = store.rebuild(keeping, &starting)?;
         let wiring = sources.wiring(config, &store.index)?;

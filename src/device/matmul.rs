@@ -5,10 +5,18 @@
 //! results are bit-identical at any thread count; `nn`'s tests hold that. A gradient of weights is a small matrix
 //! whose elements are sums over all rows of a batch: such sums are cut into pieces, so that threads have something to
 //! share without dividing the small matrix.
+//!
+//! A thread may ask for products of a [`Precision`] below f32, which some CPUs compute several times as fast.
 
 #![allow(unsafe_code)]
 
+#[cfg(target_arch = "x86_64")]
+mod pack;
+#[cfg(target_arch = "x86_64")]
+mod tiles;
+
 use std::cell::Cell;
+use std::thread::LocalKey;
 
 use gemm::Parallelism;
 use rayon::prelude::*;
@@ -24,6 +32,14 @@ const PIECE: usize = 256;
 
 /// A sum is cut into at most this many pieces: each costs a matrix to add up.
 const PIECES_MAX: usize = 4;
+
+/// The same as [`PARALLEL_FROM`] for products in bf16, which take a fraction of the time.
+#[cfg(target_arch = "x86_64")]
+const TILES_PARALLEL_FROM: usize = 1 << 22;
+
+/// Rows, columns and length of sums from which on a product in bf16 is faster.
+#[cfg(target_arch = "x86_64")]
+const BF16_FROM: (usize, usize, usize) = (16, 32, 32);
 
 /// A matrix read in place: element `(r, c)` is `data[r * row_stride + c * column_stride]`.
 #[derive(Clone, Copy, Debug)]
@@ -75,6 +91,19 @@ impl<'a> View<'a> {
     fn columns(self, from: usize, to: usize) -> Self {
         let data = self.data.get(from * self.column_stride..).unwrap_or_default();
         Self { data, columns: to - from, ..self }
+    }
+
+    /// The left factor of a product in bf16.
+    #[cfg(target_arch = "x86_64")]
+    fn rows_as_lines(self) -> pack::Factor<'a> {
+        let Self { data, rows, columns, row_stride, column_stride } = self;
+        pack::Factor {
+            data,
+            lines: rows,
+            depth: columns,
+            line_stride: row_stride,
+            place_stride: column_stride,
+        }
     }
 
     /// The same matrix with rows and columns exchanged.
@@ -131,22 +160,71 @@ impl Into {
     }
 }
 
+/// In which numbers factors are multiplied. They come, and sums are made and returned, in f32.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Precision {
+    /// As they come.
+    #[default]
+    F32,
+    /// Rounded to bf16, of 8 bits, to the nearest, where the CPU has a unit for it and a product is large enough to
+    /// gain; otherwise as they come.
+    Bf16,
+}
+
+impl Precision {
+    /// The word for it in settings and reports.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::F32 => "f32",
+            Self::Bf16 => "bf16",
+        }
+    }
+
+    /// What this CPU computes fastest.
+    #[must_use]
+    pub fn fastest() -> Self {
+        if has_bf16() { Self::Bf16 } else { Self::F32 }
+    }
+}
+
+/// Whether this CPU has a unit for products in bf16: AMX, and a kernel that lets this process use it.
+#[must_use]
+pub fn has_bf16() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    return tiles::present();
+    #[cfg(not(target_arch = "x86_64"))]
+    return false;
+}
+
 thread_local! {
     /// Whether products that this thread begins are computed by it alone.
     static ALONE: Cell<bool> = const { Cell::new(false) };
+    /// The precision of products that this thread begins.
+    static PRECISION: Cell<Precision> = const { Cell::new(Precision::F32) };
 }
 
 /// Runs `work`, whose products are not shared among threads: the caller has given the others work of their own. The
 /// results are the same.
 pub fn alone<R>(work: impl FnOnce() -> R) -> R {
+    with(&ALONE, true, work)
+}
+
+/// Runs `work`, whose products on this thread have this precision.
+pub fn in_precision<R>(precision: Precision, work: impl FnOnce() -> R) -> R {
+    with(&PRECISION, precision, work)
+}
+
+/// Runs `work` while `cell` holds `value`.
+fn with<T: Copy, R>(cell: &'static LocalKey<Cell<T>>, value: T, work: impl FnOnce() -> R) -> R {
     /// Puts back what was set before, also when the work panics.
-    struct Before(bool);
-    impl Drop for Before {
+    struct Before<T: Copy + 'static>(&'static LocalKey<Cell<T>>, T);
+    impl<T: Copy> Drop for Before<T> {
         fn drop(&mut self) {
-            ALONE.set(self.0);
+            self.0.set(self.1);
         }
     }
-    let _before = Before(ALONE.replace(true));
+    let _before = Before(cell, cell.replace(value));
     work()
 }
 
@@ -167,6 +245,11 @@ pub fn matmul(destination: ViewMut<'_>, into: Into, scale: f32, a: View<'_>, b: 
         destination.rows,
         destination.columns
     );
+    #[cfg(target_arch = "x86_64")]
+    if PRECISION.get() == Precision::Bf16 && gains_from_bf16(m, n, k) && tiles::present() {
+        let shared = m * n * k >= TILES_PARALLEL_FROM && !ALONE.get();
+        return tiles::product(destination, into, scale, (a.rows_as_lines(), b.t().rows_as_lines()), shared);
+    }
     let pieces = pieces(m, n, k);
     if pieces > 1 {
         return sum_of_pieces(destination, into, scale, a, b, pieces);
@@ -174,6 +257,12 @@ pub fn matmul(destination: ViewMut<'_>, into: Into, scale: f32, a: View<'_>, b: 
     let shared = m * n * k >= PARALLEL_FROM && !ALONE.get();
     let parallelism = if shared { Parallelism::Rayon(0) } else { Parallelism::None };
     product(destination, into, scale, a, b, parallelism);
+}
+
+/// Whether a product is large enough to pay for rounding and packing its factors.
+#[cfg(target_arch = "x86_64")]
+fn gains_from_bf16(m: usize, n: usize, k: usize) -> bool {
+    m >= BF16_FROM.0 && n >= BF16_FROM.1 && k >= BF16_FROM.2
 }
 
 /// Into how many pieces the sums of an `m x n` product over `k` are cut.

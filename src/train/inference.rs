@@ -164,7 +164,8 @@ impl Trainer {
         let Scratch { pool, tables, shards, edges, .. } = &mut *self.scratch.lock();
         let places = edges.place(model.device(), &batch.rows);
         let (state, places, apply) = (&self.state, places.as_ref(), Apply::All);
-        let pass = Pass { model, state, batch, places, apply, dropout: [0, 0] };
+        let precision = self.options.precision;
+        let pass = Pass { model, state, batch, places, apply, precision, dropout: [0, 0] };
         let mut positive = if pass.has_parts() {
             Sharded::run(&pass, (&model.parameters, Mode::Inference), tables, shards).logits
         } else {

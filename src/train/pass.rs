@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use crate::device::Device;
+use crate::device::matmul::Precision;
 use crate::event::NodeId;
 use crate::model::walk::WalkState;
 use crate::model::{
@@ -29,6 +30,8 @@ pub(super) struct Pass<'a> {
     pub batch: &'a PreparedBatch,
     pub places: Option<&'a EdgePlaces>,
     pub apply: Apply,
+    /// Of products on the CPU.
+    pub precision: Precision,
     /// Key of the dropout masks: seed and number of the step.
     pub dropout: [u64; 2],
 }

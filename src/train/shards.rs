@@ -23,6 +23,7 @@ use rayon::prelude::*;
 
 use super::pass::{Memory, Pass};
 use super::prepare::lap;
+use crate::device::matmul::Precision;
 use crate::device::{Device, matmul};
 use crate::model::{Needs, Part};
 use crate::nn::{Gradients, Mode, Parameters, Tape, TapePool, Tensor, Var};
@@ -56,6 +57,7 @@ pub(super) struct Sharded<'t> {
     pub rows: Vec<RowPart<'t>>,
     /// What flowed into the table from each part of the events, if a gradient has to.
     flowed: Vec<Tensor>,
+    precision: Precision,
     /// Mean over the events.
     pub loss: f32,
     /// Of the positives, then of the negatives.
@@ -85,10 +87,12 @@ fn cut(i: usize, parts: usize, count: usize) -> Range<usize> {
     count * i / parts..count * (i + 1) / parts
 }
 
-/// Runs the work of one of `parts`.
-fn run<R>(parts: usize, work: impl FnOnce() -> R) -> R {
-    // Fewer parts than threads leave some that can share a product.
-    if parts >= rayon::current_num_threads() { matmul::alone(work) } else { work() }
+/// Runs the work of one of `parts`, with products of this precision.
+fn run<R>(parts: usize, precision: Precision, work: impl FnOnce() -> R) -> R {
+    matmul::in_precision(precision, || {
+        // Fewer parts than threads leave some that can share a product.
+        if parts >= rayon::current_num_threads() { matmul::alone(work) } else { work() }
+    })
 }
 
 impl<'t> Sharded<'t> {
@@ -102,7 +106,7 @@ impl<'t> Sharded<'t> {
         shards: &mut Vec<Shard>,
     ) -> Self {
         let mut clock = Instant::now();
-        let count = pass.batch.scored().len();
+        let (count, precision) = (pass.batch.scored().len(), pass.precision);
         let parts = parts(&pass.model.needs(), count);
         if shards.len() < parts {
             shards.resize_with(parts, || Shard::new(parameters));
@@ -110,13 +114,15 @@ impl<'t> Sharded<'t> {
         pools.resize_with(parts.max(pools.len()), TapePool::new);
         let nodes = |i| cut(i, parts, pass.nodes());
         let part = |(i, pool): (usize, &'t mut TapePool)| {
-            run(parts, || RowPart::new(pass, Tape::pooled(&Device::Cpu, parameters, mode, pool), nodes(i)))
+            run(parts, precision, || {
+                RowPart::new(pass, Tape::pooled(&Device::Cpu, parameters, mode, pool), nodes(i))
+            })
         };
         let mut rows: Vec<RowPart<'t>> = pools[..parts].par_iter_mut().enumerate().map(part).collect();
         let table = joined(&mut rows);
         let first = lap(&mut clock);
         let part = |(i, shard): (usize, &mut Shard)| {
-            run(parts, || shard.run(pass, mode, &table, (i, cut(i, parts, count))))
+            run(parts, precision, || shard.run(pass, mode, &table, (i, cut(i, parts, count))))
         };
         let scored: Vec<Scored> = shards[..parts].par_iter_mut().enumerate().map(part).collect();
         if let (Some(table), [first, _, ..]) = (Arc::into_inner(table.0), &mut rows[..]) {
@@ -136,19 +142,19 @@ impl<'t> Sharded<'t> {
         // The time that passed, in the proportion in which the threads spent it.
         let forward = between * seconds[0] / (seconds[0] + seconds[1]).max(f64::MIN_POSITIVE);
         let seconds = [first + forward, between - forward + lap(&mut clock)];
-        Self { rows, flowed, loss, logits, seconds }
+        Self { rows, flowed, precision, loss, logits, seconds }
     }
 
     /// Walks on through the table, and takes the gradients of all parts. Returns what flowed into the leaf of each
     /// part's memory.
     pub fn backward(&mut self, shards: &mut [Shard], gradients: &mut Gradients) -> Vec<Option<Tensor>> {
         let clock = Instant::now();
-        let (parts, flowed) = (self.rows.len(), std::mem::take(&mut self.flowed));
+        let (parts, precision, flowed) = (self.rows.len(), self.precision, std::mem::take(&mut self.flowed));
         let shards = &mut shards[..parts];
         let mut leaves = Vec::new();
         if !flowed.is_empty() {
             let walk = |(part, shard): (&mut RowPart<'_>, &mut Shard)| {
-                run(parts, || part.backward(&flowed, &mut shard.gradients))
+                run(parts, precision, || part.backward(&flowed, &mut shard.gradients))
             };
             leaves = self.rows.par_iter_mut().zip(shards.par_iter_mut()).map(walk).collect();
         }

@@ -161,7 +161,8 @@ impl Trainer {
     ) -> StepOutput {
         let learn = batch.mode == StepMode::Train;
         let mode = if learn { Mode::Train } else { Mode::Inference };
-        let pass = Pass { model: &self.model, state: &self.state, batch, places, apply, dropout };
+        let precision = self.options.precision;
+        let pass = Pass { model: &self.model, state: &self.state, batch, places, apply, precision, dropout };
         // Positives are seeds, so each touched node has a slot.
         let slot = |&node: &NodeId| batch.neighborhood.nodes().slot(node).unwrap_or_default();
         let touched = || batch.touched().iter().map(slot).collect::<Vec<u32>>();

@@ -27,6 +27,7 @@ use super::schedule::Schedule;
 use super::shards::Shard;
 use crate::device::Device;
 use crate::device::cuda::CudaError;
+use crate::device::matmul::Precision;
 use crate::event::{EventTime, NodeId};
 use crate::model::{
     DeviceRows, FeatureRows, GatherError, Interactions, Model, ModelError, ModelOptions, ModelState,
@@ -82,6 +83,8 @@ pub struct TrainerOptions {
     /// Batches over which the gradient of a memory row that no event touches is added up before it goes through the
     /// memory updater, on the CPU; 0: each batch applies every message (see [`Deferred`](crate::model::Deferred)).
     pub gradient_delay_batches: u64,
+    /// In which numbers the CPU multiplies matrices to train and to score a batch.
+    pub precision: Precision,
     /// Decides initial weights and dropout.
     pub seed: u64,
 }
@@ -92,7 +95,8 @@ pub const GRADIENT_DELAY_BATCHES: u64 = 0;
 impl Default for TrainerOptions {
     fn default() -> Self {
         let (model, schedule) = (TgnOptions::default().into(), Schedule::default());
-        Self { model, learning_rate: 1e-3, schedule, gradient_delay_batches: GRADIENT_DELAY_BATCHES, seed: 0 }
+        let (gradient_delay_batches, precision) = (GRADIENT_DELAY_BATCHES, Precision::F32);
+        Self { model, learning_rate: 1e-3, schedule, gradient_delay_batches, precision, seed: 0 }
     }
 }
 
@@ -234,6 +238,12 @@ impl Trainer {
     #[must_use]
     pub fn options(&self) -> &TrainerOptions {
         &self.options
+    }
+
+    /// In which numbers products are computed; `None` on a GPU.
+    #[must_use]
+    pub fn precision(&self) -> Option<Precision> {
+        (self.device == Device::Cpu).then_some(self.options.precision)
     }
 
     /// The model with the weights as they are now.

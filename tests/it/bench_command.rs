@@ -94,6 +94,8 @@ fn train_reads_the_same_however_it_is_prepared_and_on_any_number_of_threads() {
     );
     assert_eq!(beside["verified"]["rows_wrong"], 0);
     assert_eq!((&beside["device"], beside.get("gpu")), (&"cpu".into(), None), "by default");
+    let precision = if evergraph::device::matmul::has_bf16() { "bf16" } else { "f32" };
+    assert_eq!(beside["matmul_precision"], precision, "by default");
     let spread = &beside["events_per_second_spread"];
     assert!(
         spread["min"].as_f64() <= beside["events_per_second"].as_f64() && spread["min"].as_f64() > Some(0.0)

@@ -69,7 +69,12 @@ impl Browser {
             Some(port.trim_end_matches('.').to_owned())
         });
         let address = format!("http://127.0.0.1:{}", port.expect("the driver says where it listens"));
-        let agent = ureq::Agent::config_builder().http_status_as_error(false).build().into();
+        // A browser that hangs fails its test.
+        let agent = ureq::Agent::config_builder()
+            .timeout_global(Some(PATIENCE * 3))
+            .http_status_as_error(false)
+            .build()
+            .into();
         let mut browser = Self { agent, driver, address, session: String::new(), _alone: alone };
         let wanted = json!({ "alwaysMatch": {
             "browserName": "chrome",

@@ -10,7 +10,7 @@ use ring::digest::{SHA256, digest};
 use serde_json::Value;
 
 use crate::live::Live;
-use crate::process::{Process, Start};
+use crate::process::{PATIENCE, Process, Start};
 
 /// Lets a server take new figures at every tick, until it ends or the test does.
 pub fn produce(feed: &Arc<Feed>, every: Duration) {
@@ -26,7 +26,12 @@ struct Stream(BufReader<Box<dyn std::io::Read + Send>>);
 
 impl Stream {
     fn open(address: &str, key: Option<&str>) -> Result<Self, u16> {
-        let agent: ureq::Agent = ureq::Agent::config_builder().http_status_as_error(false).build().into();
+        let agent: ureq::Agent = ureq::Agent::config_builder()
+            // Of the whole stream.
+            .timeout_global(Some(PATIENCE * 10))
+            .http_status_as_error(false)
+            .build()
+            .into();
         let mut request = agent.get(format!("http://{address}/ui/live"));
         if let Some(key) = key {
             request = request.header("authorization", format!("Bearer {key}"));

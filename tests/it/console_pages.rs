@@ -212,7 +212,9 @@ fn a_key_is_asked_for_kept_in_the_tab_and_operates() {
     browser.wait("document.querySelector('#source-http').innerText === 'Pause'");
     // Without an event there is nothing to keep, and no button for it.
     assert_eq!(browser.script("return document.querySelector('#checkpoint').disabled"), true);
-    let event = ureq::post(process.url("/v1/events")).header("authorization", "Bearer bbbbbbbbbbbbbbbb");
+    let event = crate::process::client()
+        .post(process.url("/v1/events"))
+        .header("authorization", "Bearer bbbbbbbbbbbbbbbb");
     event.header("content-type", "application/json").send(r#"{"src":1,"dst":2,"ts":3}"#).unwrap();
     browser.wait("document.body.innerText.includes('as of position 1')");
     ask("#checkpoint");

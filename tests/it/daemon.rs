@@ -226,7 +226,7 @@ fn a_stop_ends_in_time_under_constant_push_and_loses_nothing_acknowledged() {
         std::thread::sleep(Duration::from_secs(1));
         process.signal("-TERM");
         let requested = Instant::now();
-        while ureq::get(format!("{address}/livez")).call().is_ok() {
+        while crate::process::client().get(format!("{address}/livez")).call().is_ok() {
             assert!(requested.elapsed() < Duration::from_secs(20), "it goes on after SIGTERM");
             std::thread::sleep(Duration::from_millis(20));
         }

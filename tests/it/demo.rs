@@ -51,7 +51,14 @@ fn the_requests_that_the_demo_prints_succeed_at_once() {
     let said_first = lines.iter().find(|line| line.contains("http://")).unwrap();
     assert!(said_first.contains(console), "the console's address comes first: {lines:?}");
     assert!(
-        ureq::get(console).call().unwrap().body_mut().read_to_string().unwrap().contains("<title>Evergraph")
+        crate::process::client()
+            .get(console)
+            .call()
+            .unwrap()
+            .body_mut()
+            .read_to_string()
+            .unwrap()
+            .contains("<title>Evergraph")
     );
 
     let embedding = answers[0]["embeddings"][0]["embedding"].as_array();
@@ -87,7 +94,7 @@ fn ask(line: &str) -> Value {
 /// The same request without curl.
 fn send(line: &str) -> (String, String) {
     let url = line.split_whitespace().find(|word| word.starts_with("http://")).unwrap();
-    let agent: ureq::Agent = ureq::Agent::config_builder().http_status_as_error(false).build().into();
+    let agent = crate::process::agent();
     let answer = match line.split_once(" -d '") {
         Some((_, data)) => {
             agent.post(url).header("content-type", "application/json").send(data.trim_end_matches('\''))

@@ -288,6 +288,8 @@ fn tgn_under_dyglib_trains_and_writes_the_promised_keys() {
     }
     assert_eq!((&found["epochs"], &found["seed"]), (&2.into(), &7.into()));
     assert_eq!((&found["device"], found.get("gpu")), (&"cpu".into(), None), "by default");
+    let precision = if evergraph::device::matmul::has_bf16() { "bf16" } else { "f32" };
+    assert_eq!(found["matmul_precision"], precision, "by default");
     assert!((1..=2).contains(&found["best_epoch"].as_u64().unwrap()));
     assert_eq!(found, timeless(eval(folder.path(), &flags).unwrap()), "a run follows from its flags");
     let other = [&flags[..9], &["8"]].concat();

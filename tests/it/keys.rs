@@ -137,7 +137,7 @@ fn the_document_says_of_every_route_whether_it_asks_for_a_key() {
 
 /// The status of a request that is not held against the document.
 fn raw_status(live: &Live, method: &str, path: &str) -> u16 {
-    let agent: ureq::Agent = ureq::Agent::config_builder().http_status_as_error(false).build().into();
+    let agent = crate::process::agent();
     let request = ureq::http::Request::builder().method(method).uri(format!("http://{}{path}", live.address));
     let request = request.header("content-type", "application/json");
     let response = match method {
@@ -207,7 +207,11 @@ fn keys_change_while_the_daemon_runs_and_health_has_its_own_address() {
         assert_ne!(response.0, 404, "{path} stands in the document of this address");
     }
     for path in ["/metrics", "/readyz", "/livez", "/healthz"] {
-        assert_eq!(ureq::get(format!("{apart}{path}")).call().unwrap().status(), 200, "{path}");
+        assert_eq!(
+            crate::process::client().get(format!("{apart}{path}")).call().unwrap().status(),
+            200,
+            "{path}"
+        );
     }
 
     write_keys(&keys, &[("read", "new", ADMIN)]);
@@ -219,7 +223,13 @@ fn keys_change_while_the_daemon_runs_and_health_has_its_own_address() {
     std::fs::write(&key, ADMIN).unwrap();
     let (done, message) = status_of(&process, &key);
     assert!(done, "{message}");
-    let health = ureq::get(format!("{apart}/healthz")).call().unwrap().body_mut().read_to_string().unwrap();
+    let health = crate::process::client()
+        .get(format!("{apart}/healthz"))
+        .call()
+        .unwrap()
+        .body_mut()
+        .read_to_string()
+        .unwrap();
     let health: Value = serde_json::from_str(&health).unwrap();
     assert_eq!(health["checks"]["keys"]["state"], "degraded", "{health}");
     assert!(health["checks"]["keys"]["detail"].as_str().unwrap().contains("line 1"), "{health}");

@@ -360,6 +360,7 @@ impl Live {
     /// Sends a request; every response is checked against the OpenAPI document.
     pub fn request(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Response {
         let agent: ureq::Agent = ureq::Agent::config_builder()
+            .timeout_global(Some(crate::process::PATIENCE * 3))
             .http_status_as_error(false)
             .allow_non_standard_methods(true)
             .max_redirects(0)

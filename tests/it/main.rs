@@ -61,6 +61,7 @@ mod live_index;
 mod log;
 mod manifests;
 mod mapping;
+mod matmul_bf16;
 mod models;
 mod observability;
 mod openapi;

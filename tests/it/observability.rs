@@ -374,7 +374,13 @@ impl AtWork {
     }
 
     fn metrics(&self) -> String {
-        ureq::get(self.daemon.url("/metrics")).call().unwrap().body_mut().read_to_string().unwrap()
+        crate::process::client()
+            .get(self.daemon.url("/metrics"))
+            .call()
+            .unwrap()
+            .body_mut()
+            .read_to_string()
+            .unwrap()
     }
 }
 
@@ -389,7 +395,7 @@ fn a_scrape_of_a_daemon_at_work_has_a_value_for_every_metric_and_promtool_has_no
     {
         assert!(Instant::now() < deadline, "the index does not settle");
     }
-    let response = ureq::get(at_work.daemon.url("/metrics")).call().unwrap();
+    let response = crate::process::client().get(at_work.daemon.url("/metrics")).call().unwrap();
     let kind = response.headers()["content-type"].to_str().unwrap().to_owned();
     assert!(kind.starts_with("text/plain; version=0.0.4"), "{kind}");
     let text = response.into_body().read_to_string().unwrap();
@@ -453,7 +459,7 @@ impl Scraper {
 
     /// The `data` of an answer of the server's interface; `None` while it does not answer.
     fn ask(&self, path: &str) -> Option<Value> {
-        let text = ureq::get(format!("{}/api/v1/{path}", self.url)).call().ok()?;
+        let text = crate::process::client().get(format!("{}/api/v1/{path}", self.url)).call().ok()?;
         let mut response: Value = serde_json::from_str(&text.into_body().read_to_string().ok()?).ok()?;
         Some(response["data"].take())
     }

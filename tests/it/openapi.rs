@@ -258,7 +258,7 @@ fn in_order(document: &Value) -> Vec<Operation> {
 
 /// Sends the example of an operation.
 fn ask(process: &Process, method: &str, path: &str, body: Option<&Value>, accept: &str) -> (u16, Value) {
-    let agent: ureq::Agent = ureq::Agent::config_builder().http_status_as_error(false).build().into();
+    let agent = crate::process::agent();
     let request =
         ureq::http::Request::builder().method(method).uri(process.url(path)).header("accept", accept);
     let request = request.header("x-request-id", "b0c3e1d2-6f0a-4a59-9c1e-2f6a4f0f7d11");

@@ -227,7 +227,8 @@ fn pauses_and_resumes_at_once_leave_the_learner_as_the_catalog_has_it() {
                 scope.spawn(move || {
                     for _ in 0..10 {
                         let body = json!({ "paused": paused }).to_string();
-                        let put = ureq::put(&url).header("content-type", "application/json");
+                        let put =
+                            crate::process::client().put(&url).header("content-type", "application/json");
                         assert_eq!(put.send(body).unwrap().status(), 200);
                     }
                 });

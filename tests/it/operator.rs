@@ -27,7 +27,7 @@ fn audited(process: &mut Process) -> Value {
 }
 
 fn metrics(process: &Process) -> String {
-    ureq::get(process.url("/metrics")).call().unwrap().body_mut().read_to_string().unwrap()
+    crate::process::client().get(process.url("/metrics")).call().unwrap().body_mut().read_to_string().unwrap()
 }
 
 #[test]
@@ -324,7 +324,8 @@ fn no_directive_silences_the_audit() {
         ["off", "error,evergraph::audit=off", "info,evergraph::audit[{action}]=off", "off,[{who}]=off"]
     {
         let body = json!({ "level": level }).to_string();
-        let put = ureq::put(&url).header("content-type", "application/json").send(body).unwrap();
+        let put =
+            crate::process::client().put(&url).header("content-type", "application/json").send(body).unwrap();
         assert_eq!(put.status(), 200, "{level}");
         let line = audited(&mut process);
         assert_eq!((&line["detail"], &line["outcome"]), (&json!(level), &json!("done")), "{line}");
@@ -337,7 +338,7 @@ fn refused_requests_do_not_flood_the_log() {
     let folder = tempfile::tempdir().unwrap();
     let mut process = Start::in_dir(folder.path()).ready();
     let url = process.url(&format!("/v1/admin/sources/{}", "x".repeat(50_000)));
-    let agent: ureq::Agent = ureq::Agent::config_builder().http_status_as_error(false).build().into();
+    let agent = crate::process::agent();
     let begun = Instant::now();
     for _ in 0..200 {
         let put =
@@ -373,7 +374,8 @@ fn each_request_is_in_the_access_log_where_there_is_one() {
     let folder = tempfile::tempdir().unwrap();
     let mut process = Start::in_dir(folder.path()).set("output.access_log=true").ready();
     let traced = format!("00-{TRACE}-b7ad6b7169203331-01");
-    let response = ureq::get(process.url("/v1/status")).header("traceparent", traced).call().unwrap();
+    let response =
+        crate::process::client().get(process.url("/v1/status")).header("traceparent", traced).call().unwrap();
     let id = response.headers()["x-request-id"].to_str().unwrap().to_owned();
     let line = process.wait_for_line("evergraph::access").unwrap();
     let line: Value = serde_json::from_str(&line).unwrap();
@@ -397,7 +399,7 @@ fn failed_authentication_is_logged_with_the_address() {
     std::fs::write(&keys, "write shop writer-0123456789abcdef\n").unwrap();
     let mut process =
         Start::in_dir(&folder.path().join("data")).set(&format!("api.keys_file={}", keys.display())).ready();
-    let agent: ureq::Agent = ureq::Agent::config_builder().http_status_as_error(false).build().into();
+    let agent = crate::process::agent();
     let traced = format!("00-{TRACE}-b7ad6b7169203331-01");
     for (key, status, reason, name) in [
         (None, 401, "missing", ""),

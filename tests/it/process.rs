@@ -276,7 +276,14 @@ pub fn evergraph(args: &[&str]) -> (bool, String, String) {
     (output.status.success(), text(output.stdout), text(output.stderr))
 }
 
-fn agent() -> ureq::Agent {
+/// A client that waits for [`PATIENCE`] at most, so that a daemon that hangs fails its test; a status of 400 and above is
+/// an error.
+pub fn client() -> ureq::Agent {
+    ureq::Agent::config_builder().timeout_global(Some(PATIENCE)).build().into()
+}
+
+/// The same client, with every status as a response.
+pub fn agent() -> ureq::Agent {
     ureq::Agent::config_builder().timeout_global(Some(PATIENCE)).http_status_as_error(false).build().into()
 }
 

@@ -285,7 +285,13 @@ fn push(daemon: &Process, first: u64) -> Value {
 
 /// A daemon's metric with these labels.
 fn metric(daemon: &Process, series: &str) -> Option<f64> {
-    let text = ureq::get(daemon.url("/metrics")).call().unwrap().body_mut().read_to_string().unwrap();
+    let text = crate::process::client()
+        .get(daemon.url("/metrics"))
+        .call()
+        .unwrap()
+        .body_mut()
+        .read_to_string()
+        .unwrap();
     text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' ')?.parse().ok())
 }
 

@@ -352,8 +352,10 @@ fn a_request_that_is_sent_twice_under_one_key_is_stored_once() {
         json!([{ "src": 1, "dst": 2, "ts": 0 }, { "src": 1, "dst": 2, "ts": 0 }, { "src": 1 }]).to_string();
     let push = |process: &Process, key: &str, body: &str| {
         let url = process.url("/v1/events");
-        let request =
-            ureq::post(url).header("content-type", "application/json").header("idempotency-key", key);
+        let request = crate::process::client()
+            .post(url)
+            .header("content-type", "application/json")
+            .header("idempotency-key", key);
         let outcome = request.send(body).unwrap().body_mut().read_to_string().unwrap();
         let outcome: Value = serde_json::from_str(&outcome).unwrap();
         (outcome["accepted"].as_u64().unwrap(), outcome["duplicates"].as_u64().unwrap())

@@ -308,6 +308,7 @@ fn trainer(args: &EvalArgs, stream: &Stream, device: &Device) -> anyhow::Result<
         model,
         learning_rate: args.learning_rate as f32,
         gradient_delay_batches: args.gradient_delay_batches,
+        precision: args.matmul_precision.checked()?,
         seed: args.seed,
         ..TrainerOptions::default()
     };

@@ -14,6 +14,8 @@ use super::values::{file_name, name_of};
 use super::{BankName, EvalArgs, ModelName, ProtocolName};
 use crate::cli::device::GpuFacts;
 use crate::cli::machine;
+use crate::device::DeviceSpec;
+use crate::device::matmul::Precision;
 use crate::model::EdgeTypes;
 use crate::model::walk::Decay;
 use crate::train::evaluate::dyglib::DyglibReport;
@@ -76,6 +78,9 @@ impl Report {
         if model.is_some() {
             self.set("learning_rate", args.learning_rate);
             self.set("device", args.compute.device.to_string());
+            if args.compute.device == DeviceSpec::Cpu {
+                self.set("matmul_precision", Precision::from(args.matmul_precision).name());
+            }
         }
         if args.met_share() > 0.0 && (prequential || model.is_some()) {
             self.set("met_negatives", args.met_share());

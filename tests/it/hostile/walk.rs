@@ -7,7 +7,7 @@ use ureq::http;
 
 use super::{Corpus, Dice};
 use crate::contract::{self, DOCUMENT};
-use crate::process::{Process, Start};
+use crate::process::{PATIENCE, Process, Start};
 
 /// Rounds over the document.
 const ROUNDS: usize = 12;
@@ -24,7 +24,12 @@ impl Walked {
         let folder = tempfile::tempdir().unwrap();
         let start = Start::in_dir(folder.path()).set("api.wait_ms_max=20").set("learner.train=false");
         let start = start.set("index.bytes_max=1073741824");
-        let agent = ureq::Agent::config_builder().http_status_as_error(false).max_redirects(0).build().into();
+        let agent = ureq::Agent::config_builder()
+            .timeout_global(Some(PATIENCE))
+            .http_status_as_error(false)
+            .max_redirects(0)
+            .build()
+            .into();
         let walked = Self { process: start.ready(), agent, _folder: folder };
         let events: Vec<Value> = (0..50).map(|i| json!({"src": "alice", "dst": i % 9, "ts": i})).collect();
         let events = json!(events).to_string();

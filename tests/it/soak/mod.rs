@@ -160,7 +160,13 @@ impl Run {
 
 /// The position up to which the daemon has learned; `None` if it does not respond.
 fn applied(url: &str) -> Option<u64> {
-    let text = ureq::get(format!("{url}/v1/status")).call().ok()?.body_mut().read_to_string().ok()?;
+    let text = crate::process::client()
+        .get(format!("{url}/v1/status"))
+        .call()
+        .ok()?
+        .body_mut()
+        .read_to_string()
+        .ok()?;
     serde_json::from_str::<Value>(&text).ok()?["learner"]["applied_position"].as_u64()
 }
 

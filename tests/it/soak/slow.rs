@@ -112,7 +112,7 @@ struct Cuts {
 
 impl Cuts {
     fn count(&mut self, url: &str) {
-        let response = ureq::get(format!("{url}/metrics")).call();
+        let response = crate::process::client().get(format!("{url}/metrics")).call();
         let Some(text) = response.ok().and_then(|mut response| response.body_mut().read_to_string().ok())
         else {
             return;

@@ -61,7 +61,7 @@ fn commands_reach_a_daemon_over_https_and_its_certificate_is_renewed() {
     }
     assert!(process.get("/v1/status").is_err(), "plain HTTP is not answered");
     let plain = format!("http://{}/readyz", operations["address"].as_str().unwrap());
-    assert_eq!(ureq::get(plain).call().unwrap().status(), 200);
+    assert_eq!(crate::process::client().get(plain).call().unwrap().status(), 200);
 
     let events = folder.path().join("events.csv");
     std::fs::write(&events, "src,dst,ts\n1,2,10\n2,3,11\n").unwrap();
@@ -92,7 +92,7 @@ fn commands_reach_a_daemon_over_https_and_its_certificate_is_renewed() {
 /// The value of a metric at the address without keys and certificates.
 fn metric(operations: &str, series: &str) -> Option<f64> {
     let url = format!("http://{operations}/metrics");
-    let text = ureq::get(url).call().unwrap().body_mut().read_to_string().unwrap();
+    let text = crate::process::client().get(url).call().unwrap().body_mut().read_to_string().unwrap();
     text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' ')?.parse().ok())
 }
 
@@ -108,7 +108,7 @@ fn a_certificate_that_has_expired_is_named_and_so_is_who_refuses_it() {
     process.wait_until_ready();
     let health = || {
         let url = format!("http://{operations}/healthz");
-        let text = ureq::get(url).call().unwrap().body_mut().read_to_string().unwrap();
+        let text = crate::process::client().get(url).call().unwrap().body_mut().read_to_string().unwrap();
         serde_json::from_str::<Value>(&text).unwrap()["checks"]["certificate"].clone()
     };
     let deadline = Instant::now() + Duration::from_secs(20);

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::super::{Spread, seconds};
 use super::work::Bound;
-use crate::device::matmul::{Into, View, ViewMut, matmul};
+use crate::device::matmul::{Into, Precision, View, ViewMut, in_precision, matmul};
 use crate::device::stream;
 use crate::device::{Device, DeviceBuffer};
 
@@ -29,11 +29,15 @@ pub struct Ceilings {
 }
 
 impl Ceilings {
-    /// Measures all of them and reports each measurement to `report`.
+    /// Measures all of them, products in this precision, and reports each measurement to `report`.
     ///
     /// # Errors
     /// No threads.
-    pub fn measure(threads: usize, quick: bool, mut report: impl FnMut(&str)) -> anyhow::Result<Self> {
+    pub fn measure(
+        (threads, precision): (usize, Precision),
+        quick: bool,
+        mut report: impl FnMut(&str),
+    ) -> anyhow::Result<Self> {
         let runs = if quick { 5 } else { RUNS };
         let on = |threads: usize| rayon::ThreadPoolBuilder::new().num_threads(threads).build();
         let (one, all) = (on(1)?, on(threads)?);
@@ -46,7 +50,8 @@ impl Ceilings {
         let near = |pool: &rayon::ThreadPool| pool.install(|| near_copy(runs));
         let (near_one, near_all) = (near(&one), near(&all));
         report("ceiling: matrix product");
-        let product = |pool: &rayon::ThreadPool| pool.install(|| product(runs.min(7)));
+        let run = || in_precision(precision, || product(runs.min(7)));
+        let product = |pool: &rayon::ThreadPool| pool.install(run);
         Ok(Self {
             copy_bytes_per_second: copy_all,
             copy_one_thread_bytes_per_second: copy_one,

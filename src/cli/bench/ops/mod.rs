@@ -34,7 +34,9 @@ use self::work::{Bound, Cost, Work};
 use super::deliver;
 use crate::cli::device::DeviceArgs;
 use crate::cli::{WrongArgument, output};
+use crate::config::MatmulPrecision;
 use crate::device::DeviceSpec;
+use crate::device::matmul::in_precision;
 use crate::nn::Reduce;
 
 /// How an operation is made with its inputs.
@@ -89,6 +91,10 @@ pub(super) struct OpsArgs {
     /// Only a dozen points, in less than a minute
     #[arg(long)]
     quick: bool,
+    /// In which numbers the CPU multiplies matrices, for the peak as well; auto is bf16 on a CPU with AMX, and otherwise
+    /// f32
+    #[arg(long, value_enum, default_value_t = MatmulPrecision::F32)]
+    matmul_precision: MatmulPrecision,
     /// Runs of each point at least, of which the median counts; fewer where one takes over 100 ms
     #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     runs: u32,
@@ -199,17 +205,20 @@ fn write_cases(folder: &Path, points: &[Point], threads: usize) -> anyhow::Resul
 
 fn measure(args: &OpsArgs, points: &[Point], threads: usize) -> anyhow::Result<()> {
     let (bar, pools) = (bar(points.len()), Pools::new(threads)?);
-    let ceilings = Ceilings::measure(threads, args.quick, |what| bar.set_message(what.to_owned()))?;
+    let precision = args.matmul_precision.checked()?;
+    let report = |what: &str| bar.set_message(what.to_owned());
+    let ceilings = Ceilings::measure((threads, precision), args.quick, report)?;
     let (mut between, mut rows) = (Between::new(), Vec::new());
     for point in points {
         bar.set_message(point.id());
         let (threads, pool) = pools.of(point);
-        let measured = pool.install(|| {
+        let mut run = || {
             let mut work = build(point)?;
             between.set(point.cache);
             let timed = timing::time(work.as_mut(), &mut between, args.runs as usize)?;
             anyhow::Ok((timed, work.about().costs, work.about().shape.clone()))
-        });
+        };
+        let measured = pool.install(|| in_precision(precision, &mut run));
         let ((forward, backward), costs, shape) = measured.with_context(|| point.id())?;
         let both = [("forward", Some(forward), Some(costs.0)), ("backward", backward, costs.1)];
         for (direction, timed, cost) in both {
@@ -222,7 +231,10 @@ fn measure(args: &OpsArgs, points: &[Point], threads: usize) -> anyhow::Result<(
         bar.inc(1);
     }
     bar.finish_and_clear();
-    let figures = json!({ "threads": threads, "device": "cpu", "ceilings": ceilings, "rows": rows });
+    let precision = precision.name();
+    let figures = json!({
+        "threads": threads, "device": "cpu", "matmul_precision": precision, "ceilings": ceilings, "rows": rows,
+    });
     deliver(args.json.as_deref(), "ops", threads, figures)
 }
 

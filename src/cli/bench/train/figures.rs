@@ -17,6 +17,9 @@ pub struct Figures {
     pub gpu: Option<GpuFacts>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gpu_use: Option<GpuUse>,
+    /// Of the CPU, if it trains.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub matmul_precision: Option<&'static str>,
     pub embedding_dimension: usize,
     pub events: usize,
     pub nodes: usize,

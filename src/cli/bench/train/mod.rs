@@ -24,9 +24,10 @@ use super::{Spread, deliver, per_second};
 use crate::cli::device::{DeviceArgs, GpuFacts, GpuUse};
 use crate::cli::eval::{ModelName, name_of};
 use crate::cli::{machine, output};
-use crate::config::SpillEngine;
+use crate::config::{MatmulPrecision, SpillEngine};
 use crate::daemon::TierStatus;
 use crate::device::cuda::BusBytes;
+use crate::device::matmul::Precision;
 use crate::device::{Device, keep_pages_small};
 use crate::event::EdgeId;
 use crate::feature::FeatureStore;
@@ -99,6 +100,9 @@ pub(super) struct TrainArgs {
     #[arg(long, value_name = "N", default_value_t = GRADIENT_DELAY_BATCHES)]
     #[arg(value_parser = clap::value_parser!(u64).range(..=50))]
     gradient_delay_batches: u64,
+    /// In which numbers the CPU multiplies matrices to train; auto is bf16 on a CPU with AMX, and otherwise f32
+    #[arg(long, value_enum, default_value_t = MatmulPrecision::Auto)]
+    matmul_precision: MatmulPrecision,
     /// Seed of weights, dropout and negatives
     #[arg(long, default_value_t = 0)]
     seed: u64,
@@ -232,6 +236,7 @@ fn measure(args: &TrainArgs, (device, gpu): (Device, Option<GpuFacts>)) -> anyho
         model: name_of(args.model),
         device: args.compute.device.to_string(),
         gpu,
+        matmul_precision: trainer.precision().map(Precision::name),
         gpu_use: GpuUse::of(&trainer, sampler, (bus, trained)),
         cpu_seconds_per_million_events: cpu.map(|seconds| seconds * 1e6 / trained.max(1) as f64),
         embedding_dimension: model.needs().embedding_dim,
@@ -272,7 +277,9 @@ fn trainer(
     graph: &GraphStore,
 ) -> anyhow::Result<(Trainer, Option<DeviceSampler>)> {
     let (gradient_delay_batches, seed) = (args.gradient_delay_batches, args.seed);
-    let options = TrainerOptions { model, gradient_delay_batches, seed, ..TrainerOptions::default() };
+    let precision = args.matmul_precision.checked()?;
+    let options =
+        TrainerOptions { model, gradient_delay_batches, precision, seed, ..TrainerOptions::default() };
     let mut trainer = Trainer::new(options, device)?;
     args.compute.prepare(&mut trainer);
     if let (Device::Cuda(work), true) = (device, args.no_graph) {
