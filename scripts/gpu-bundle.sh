@@ -61,7 +61,7 @@ if [ -n "${DATA:-}" ]; then
     cp "$DATA/wikipedia.csv.gz" "$BUNDLE/data/"
     say "measuring the average precision on the CPU"
     target/release/evergraph eval --events "$DATA/wikipedia.csv.gz" --model tgn --protocol prequential \
-        --batch-events 600 --json "$BUNDLE/eval-cpu.json"
+        --batch-events 600 --matmul-precision f32 --json "$BUNDLE/eval-cpu.json"
 fi
 git -c safe.directory='*' describe --always --dirty >"$BUNDLE/version"
 size

@@ -191,7 +191,8 @@ class Pair:
 
 
 def setting(threads, precision):
-    return f"{threads} thread{'s' * (threads != 1)} in {precision}"
+    allowed = {"f32": "f32", "bf16": "bf16 allowed"}[precision]
+    return f"{threads} thread{'s' * (threads != 1)}, {allowed}"
 
 
 def start(settings, arguments, threads, precision):

@@ -141,7 +141,7 @@ impl Daemon {
         let began_unix_ms = beginning::began(found.as_ref().map(|found| found.file.head), unix_ms());
         let mut learned = open_learned(config, &store, found, &placement.device)?;
         if let Some(precision) = learned.trainer.precision() {
-            tracing::info!(matmul_precision = precision.name(), "the CPU trains");
+            tracing::info!(matmul_precision = precision.name(), "the CPU computes what is learned");
         }
         let keeping = learned.keeping(&store.index.stores.graph);
         let snapshot = store.rebuild(keeping, &starting)?;

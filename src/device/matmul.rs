@@ -37,9 +37,10 @@ const PIECES_MAX: usize = 4;
 #[cfg(target_arch = "x86_64")]
 const TILES_PARALLEL_FROM: usize = 1 << 22;
 
-/// Rows, columns and length of sums from which on a product in bf16 is faster.
+/// Columns, and length of sums, from which on a product in bf16 is faster. The number of rows has no say: whether a row is
+/// rounded must not depend on which others are computed with it.
 #[cfg(target_arch = "x86_64")]
-const BF16_FROM: (usize, usize, usize) = (16, 32, 32);
+const BF16_FROM: usize = 32;
 
 /// A matrix read in place: element `(r, c)` is `data[r * row_stride + c * column_stride]`.
 #[derive(Clone, Copy, Debug)]
@@ -166,8 +167,8 @@ pub enum Precision {
     /// As they come.
     #[default]
     F32,
-    /// Rounded to bf16, of 8 bits, to the nearest, where the CPU has a unit for it and a product is large enough to
-    /// gain; otherwise as they come.
+    /// Rounded to bf16, of 8 bits, to the nearest, where the CPU has a unit for it and rows are long enough to gain;
+    /// otherwise as they come.
     Bf16,
 }
 
@@ -210,7 +211,8 @@ pub fn alone<R>(work: impl FnOnce() -> R) -> R {
     with(&ALONE, true, work)
 }
 
-/// Runs `work`, whose products on this thread have this precision.
+/// Runs `work`, whose products on this thread have this precision. While it waits for other threads, it may take up work
+/// of theirs: all that a pool of threads does at a time has to ask for the same.
 pub fn in_precision<R>(precision: Precision, work: impl FnOnce() -> R) -> R {
     with(&PRECISION, precision, work)
 }
@@ -246,7 +248,7 @@ pub fn matmul(destination: ViewMut<'_>, into: Into, scale: f32, a: View<'_>, b: 
         destination.columns
     );
     #[cfg(target_arch = "x86_64")]
-    if PRECISION.get() == Precision::Bf16 && gains_from_bf16(m, n, k) && tiles::present() {
+    if PRECISION.get() == Precision::Bf16 && n.min(k) >= BF16_FROM && tiles::present() {
         let shared = m * n * k >= TILES_PARALLEL_FROM && !ALONE.get();
         return tiles::product(destination, into, scale, (a.rows_as_lines(), b.t().rows_as_lines()), shared);
     }
@@ -257,12 +259,6 @@ pub fn matmul(destination: ViewMut<'_>, into: Into, scale: f32, a: View<'_>, b: 
     let shared = m * n * k >= PARALLEL_FROM && !ALONE.get();
     let parallelism = if shared { Parallelism::Rayon(0) } else { Parallelism::None };
     product(destination, into, scale, a, b, parallelism);
-}
-
-/// Whether a product is large enough to pay for rounding and packing its factors.
-#[cfg(target_arch = "x86_64")]
-fn gains_from_bf16(m: usize, n: usize, k: usize) -> bool {
-    m >= BF16_FROM.0 && n >= BF16_FROM.1 && k >= BF16_FROM.2
 }
 
 /// Into how many pieces the sums of an `m x n` product over `k` are cut.

@@ -8,7 +8,7 @@ use super::shards::{RowPart, Sharded};
 use super::trainer::{
     Negatives, PhaseSeconds, Positives, Scratch, StepMode, StepReport, TrainError, Trainer, World,
 };
-use crate::device::Device;
+use crate::device::{Device, matmul};
 use crate::event::NodeId;
 use crate::model::{Deferred, EdgePlaces, Model, ModelState};
 use crate::nn::{Bound, Fetched, Gradients, Mode, Tape, Tensor};
@@ -256,7 +256,9 @@ impl Trainer {
         let places = edges.place(&self.device, &batch.rows);
         let mut tape = Tape::pooled(&self.device, &self.model.parameters, Mode::Inference, pool);
         let messages = batch.rows.messages().at(places.as_ref());
-        let rows = self.model.fresh_memory(&mut tape, &self.state, batch.touched(), messages);
+        let rows = matmul::in_precision(self.options.precision, || {
+            self.model.fresh_memory(&mut tape, &self.state, batch.touched(), messages)
+        });
         let rows = tape.take_value(rows).fetch();
         drop(tape);
         let (rows, on_gpu) = rows.wait();

@@ -4,7 +4,6 @@
 //! Where no broker can be had the test is skipped loudly; with `EVERGRAPH_REQUIRE_KAFKA=1` it fails.
 
 use std::io::{Read, Write};
-use std::net::TcpListener;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -19,6 +18,7 @@ use rdkafka::admin::{AdminClient, AdminOptions};
 use rdkafka::client::DefaultClientContext;
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer};
 
+use crate::ports;
 use crate::skip::skipped;
 
 /// A broker that this process started.
@@ -56,7 +56,7 @@ impl Broker {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::SeqCst);
         let name = format!("kafka-{}-{number}", std::process::id());
-        let [port, controller_port, sasl_port, oauth_port] = free_ports();
+        let [port, controller_port, sasl_port, oauth_port] = [(); 4].map(|()| ports::free());
         let mut broker = Self {
             port,
             controller_port,
@@ -275,10 +275,4 @@ impl Drop for Broker {
             let _ = keeper.wait();
         }
     }
-}
-
-/// Four ports that nothing listens on now.
-fn free_ports() -> [u16; 4] {
-    let listeners = [0; 4].map(|_| TcpListener::bind("127.0.0.1:0").unwrap());
-    listeners.each_ref().map(|l| l.local_addr().unwrap().port())
 }

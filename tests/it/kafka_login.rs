@@ -83,7 +83,7 @@ struct Endpoint {
 
 impl Endpoint {
     fn start(signer: &Arc<Signer>, lifetime: u64) -> Self {
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = crate::ports::free();
         let signer = Arc::clone(signer);
         let mut endpoint = Self { port, signer, lifetime, given: Arc::default(), running: None };
         endpoint.resume();

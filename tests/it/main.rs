@@ -70,6 +70,7 @@ mod operations;
 mod operator;
 mod overload;
 mod package;
+mod ports;
 mod process;
 mod protocol_edgebank;
 mod protocol_learned;

@@ -434,8 +434,7 @@ impl Scraper {
         );
         fs::copy(file("deploy/alerts.yml"), folder.path().join("alerts.yml")).unwrap();
         fs::write(folder.path().join("prometheus.yml"), config).unwrap();
-        // The port is free when asked for; it is taken again at once.
-        let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let address = format!("127.0.0.1:{}", crate::ports::free());
         let started = Command::new("prometheus")
             .args(["--config.file=prometheus.yml", "--storage.tsdb.path=data", "--log.level=error"])
             .arg(format!("--web.listen-address={address}"))

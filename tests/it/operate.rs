@@ -74,8 +74,7 @@ struct Machine {
 impl Machine {
     fn new() -> Self {
         let root = tempfile::tempdir().unwrap();
-        // The port is free when asked for; it is taken again soon.
-        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = crate::ports::free();
         let machine = Self { root, port };
         for folder in ["usr/bin", "stand-in", "var/backups", "here/deploy", "here/target/release"] {
             fs::create_dir_all(machine.path(folder)).unwrap();

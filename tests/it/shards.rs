@@ -2,6 +2,7 @@
 //! stands for.
 
 use evergraph::device::Device;
+use evergraph::device::matmul::Precision;
 use evergraph::event::{EdgeId, NodeId};
 use evergraph::model::tgn::Aggregator;
 use evergraph::model::walk::WalkOptions;
@@ -124,7 +125,9 @@ fn a_step_in_parts_is_the_same_at_any_number_of_threads() {
     let walks = WalkOptions { steps: 2, dimension: 32, hidden: [12, 8], ..WalkOptions::default() };
     let with_walks = |of: TrainerOptions| TrainerOptions { model: of.model.with_walks(Some(walks)), ..of };
     let tgat = TrainerOptions { model: tgat.into(), ..options() };
-    for options in [options(), deferring, tgat, with_walks(options()), with_walks(deferring)] {
+    let wide = TgnOptions { memory_dim: 64, embedding_dim: 64, time_dim: 32, ..tgn() };
+    let in_bf16 = TrainerOptions { model: wide.into(), precision: Precision::fastest(), ..deferring };
+    for options in [options(), deferring, tgat, with_walks(options()), with_walks(deferring), in_bf16] {
         let alone = weights(options, 1);
         for threads in [2, 3, 16] {
             assert!(weights(options, threads) == alone, "{options:?} with {threads} threads");

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use evergraph::device::matmul::Precision;
 use evergraph::device::{Device, rng};
 use evergraph::event::{EventTime, NodeId};
 use evergraph::feature::FeatureStore;
@@ -134,6 +135,15 @@ fn queries_in_one_pass_score_as_one_by_one() {
 
 #[test]
 fn negatives_and_modes_leave_the_same_state() {
+    let wide = TgnOptions { memory_dim: 64, embedding_dim: 64, time_dim: 32, ..tgn() };
+    let wide = TrainerOptions { model: wide.into(), precision: Precision::fastest(), ..options() };
+    for options in [options(), wide] {
+        leaves_the_same_state(options);
+    }
+}
+
+fn leaves_the_same_state(options: TrainerOptions) {
+    let trainer = || Trainer::new(options, &Device::Cpu).unwrap();
     let stream = Stream::new(4);
     let mut steps = [trainer(), trainer(), trainer()];
     for b in 0..4 {

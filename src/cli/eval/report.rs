@@ -78,7 +78,8 @@ impl Report {
         if model.is_some() {
             self.set("learning_rate", args.learning_rate);
             self.set("device", args.compute.device.to_string());
-            if args.compute.device == DeviceSpec::Cpu {
+            let embeds = model.is_some_and(|model| model.needs().embeds());
+            if args.compute.device == DeviceSpec::Cpu && embeds {
                 self.set("matmul_precision", Precision::from(args.matmul_precision).name());
             }
         }

@@ -7,13 +7,14 @@
 //! An element is summed in the order of its places, so it has the same bits whatever else is in the matrix, however rows
 //! are shared among threads.
 //!
-//! The unit's registers exist for a process that asked the kernel for them. The compiler does not know them: they are
-//! used inside one block of assembly only.
+//! The unit's registers exist for a process that asked the kernel for them. Sums are in them inside one block of assembly
+//! only; their shape stays set for the rows that a thread computes, which run no work of others.
 
 use std::arch::asm;
 use std::arch::x86_64::__cpuid_count;
 use std::cell::RefCell;
 use std::sync::OnceLock;
+use std::thread::LocalKey;
 
 use rayon::prelude::*;
 
@@ -23,8 +24,11 @@ use super::{Into, ViewMut};
 /// Rows and columns of the sums that the unit holds at once.
 const BLOCK: usize = 2 * LINES;
 
-/// Rows of a product that a thread computes before it takes others.
+/// Rows of a product that a thread computes before it takes others, at most.
 const SHARE: usize = 4 * BLOCK;
+
+/// Tiles of room that a thread keeps for its next product: 4 MiB.
+const KEPT: usize = 4096;
 
 /// The sums of a block, row by row.
 #[repr(C, align(64))]
@@ -106,9 +110,13 @@ pub(super) fn product(
         // SAFETY: `present` has found the vectors that are needed.
         unsafe { pack(tiles, right, run * LINES, Side::Right) }
     };
+    let each = match shared {
+        true => rows.div_ceil(rayon::current_num_threads()).next_multiple_of(BLOCK).min(SHARE),
+        false => SHARE,
+    };
     let share = |runs: &[Tile], (share, data): (usize, &mut [f32])| {
-        let from = share * SHARE;
-        let mut rows = Rows { data, stride, columns, first: from, count: SHARE.min(rows - from) };
+        let from = share * each;
+        let mut rows = Rows { data, stride, columns, first: from, count: each.min(rows - from) };
         // SAFETY: the same, and it has found the unit.
         unsafe { rows.compute((into, scale), left, (runs, depth)) }
     };
@@ -116,13 +124,20 @@ pub(super) fn product(
     if shared {
         runs.par_chunks_mut(depth).enumerate().for_each(pack_run);
         let runs = &*runs;
-        data[..shares].par_chunks_mut(SHARE * stride).enumerate().for_each(|rows| share(runs, rows));
+        data[..shares].par_chunks_mut(each * stride).enumerate().for_each(|rows| share(runs, rows));
     } else {
         runs.chunks_mut(depth).enumerate().for_each(pack_run);
         let runs = &*runs;
-        data[..shares].chunks_mut(SHARE * stride).enumerate().for_each(|rows| share(runs, rows));
+        data[..shares].chunks_mut(each * stride).enumerate().for_each(|rows| share(runs, rows));
     }
-    RIGHT.set(room);
+    keep(&RIGHT, room);
+}
+
+/// Keeps `room` for the next product of this thread, unless it is large.
+fn keep(of: &'static LocalKey<RefCell<Vec<Tile>>>, room: Vec<Tile>) {
+    if room.len() <= KEPT {
+        of.set(room);
+    }
 }
 
 /// The first `count` tiles of `room`, which grows to hold them.
@@ -178,7 +193,7 @@ impl Rows<'_> {
         }
         // SAFETY: it frees the registers, which nothing uses any more.
         unsafe { asm!("tilerelease", options(nomem, nostack)) }
-        LEFT.set(room);
+        keep(&LEFT, room);
     }
 }
 
@@ -224,6 +239,14 @@ unsafe fn multiply(left: [&[Tile]; 2], right: [&[Tile]; 2], sums: &mut Sums) {
             tile_row = in(reg) 64_usize,
             sums = in(reg) sums.0.as_mut_ptr(),
             sums_row = in(reg) 128_usize,
+            out("tmm0") _,
+            out("tmm1") _,
+            out("tmm2") _,
+            out("tmm3") _,
+            out("tmm4") _,
+            out("tmm5") _,
+            out("tmm6") _,
+            out("tmm7") _,
             options(nostack),
         );
     }
