@@ -311,8 +311,8 @@ impl Trainer {
         pools.resize_with(parts.max(pools.len()), TapePool::new);
         let compute = |(i, (pool, nodes)): (usize, (&mut TapePool, &[NodeId]))| {
             let mut tape = Tape::pooled(model.device(), &model.parameters, Mode::Inference, pool);
-            let mut fresh = || model.fresh_memory(&mut tape, &self.state, nodes, messages.from(i * part));
-            let compute = || matmul::in_precision(self.options.precision, &mut fresh);
+            let fresh = || model.fresh_memory(&mut tape, &self.state, nodes, messages.from(i * part));
+            let compute = || matmul::in_precision(self.options.precision, fresh);
             let rows = if parts > 1 { matmul::alone(compute) } else { compute() };
             tape.take_value(rows)
         };
