@@ -77,9 +77,9 @@ The median round. Evergraph samples and gathers in parallel with a step; the tim
 
 - **Threads.** Evergraph samples and gathers the next batches on one thread more, beside those that compute a step; how long
   that takes is in the columns above.
-- **Products of matrices.** Evergraph's are in {precision} here{why}. The peers were tried in f32, and with
-  products in bf16 allowed (`torch.set_float32_matmul_precision("medium")`), PyG in f32 with one thread as well, and the
-  fastest counts; accuracy is that in f32.{settings}
+- **Products of matrices.** Evergraph's are in {precision} here{why}. The peers' are in f32. With `--peer-bf16` of
+  `benches/learn/measure.py` they are tried with products in bf16 allowed, too
+  (`torch.set_float32_matmul_precision("medium")`), and the fastest setting counts.{settings}
 - **PyG's TGN** is made of its `TGNMemory`, `IdentityMessage`, `LastAggregator`, `LastNeighborLoader` and
   `TransformerConv` as its TGN example has them: memory, time encoding and embedding of {width}, 10 neighbors, two
   heads, dropout 0.1. Its attention adds the projected row of the node and ends there; Evergraph's goes on with an
@@ -135,10 +135,10 @@ def peer_settings(rows):
     for row in rows:
         theirs = row["theirs"]
         others = theirs["events_per_second_in_other_settings"].items()
-        sentences.append(
-            f"{PEERS[row['peer']]} in batches of {row['batch']} is fastest with {theirs['setting']}; events/s with "
-            + ", ".join(f"{other}: {digits(rate)}" for other, rate in others) + "."
-        )
+        if others:
+            rates = ", ".join(f"{other}: {digits(rate)}" for other, rate in others)
+            which = f"{PEERS[row['peer']]} in batches of {row['batch']}"
+            sentences.append(f"{which} is fastest with {theirs['setting']}; events/s with {rates}.")
     return "".join(f"\n  {sentence}" for sentence in sentences)
 
 
