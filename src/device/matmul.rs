@@ -37,8 +37,8 @@ const PIECES_MAX: usize = 4;
 #[cfg(target_arch = "x86_64")]
 const TILES_PARALLEL_FROM: usize = 1 << 22;
 
-/// Columns, and length of sums, from which on a product in bf16 is faster. The number of rows has no say: whether a row is
-/// rounded must not depend on which others are computed with it.
+/// Columns, and length of sums, from which on a product in bf16 is faster. The number of rows has no say: whether a
+/// row is rounded must not depend on which others are computed with it.
 #[cfg(target_arch = "x86_64")]
 const BF16_FROM: usize = 32;
 
@@ -211,8 +211,8 @@ pub fn alone<R>(work: impl FnOnce() -> R) -> R {
     with(&ALONE, true, work)
 }
 
-/// Runs `work`, whose products on this thread have this precision. While it waits for other threads, it may take up work
-/// of theirs: all that a pool of threads does at a time has to ask for the same.
+/// Runs `work`, whose products on this thread have this precision. While it waits for other threads, it may take up
+/// work of theirs: all that a pool of threads does at a time has to ask for the same.
 pub fn in_precision<R>(precision: Precision, work: impl FnOnce() -> R) -> R {
     with(&PRECISION, precision, work)
 }

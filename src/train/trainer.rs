@@ -83,7 +83,8 @@ pub struct TrainerOptions {
     /// Batches over which the gradient of a memory row that no event touches is added up before it goes through the
     /// memory updater, on the CPU; 0: each batch applies every message (see [`Deferred`](crate::model::Deferred)).
     pub gradient_delay_batches: u64,
-    /// In which numbers the CPU multiplies matrices to score a batch, to train on it, to update memory and to publish it.
+    /// In which numbers the CPU multiplies matrices to score a batch, to train on it, to update memory and to
+    /// publish it.
     pub precision: Precision,
     /// Decides initial weights and dropout.
     pub seed: u64,
@@ -240,8 +241,8 @@ impl Trainer {
         &self.options
     }
 
-    /// In which numbers the CPU multiplies matrices, f32 in a model without embeddings, whose products are small; `None`
-    /// on a GPU.
+    /// In which numbers the CPU multiplies matrices, f32 in a model without embeddings, whose products are small;
+    /// `None` on a GPU.
     #[must_use]
     pub fn precision(&self) -> Option<Precision> {
         let embeds = self.model.needs().embeds();

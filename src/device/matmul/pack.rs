@@ -1,8 +1,8 @@
 //! Factors of a product as tiles of bf16 numbers, in the order in which the sums are computed.
 //!
-//! A line is what a sum runs along: a row of the left factor, a column of the right one. A tile has 32 values of each of
-//! 16 lines, as 16 x 16 pairs of neighbors. In a tile of the left factor a row is a line; in one of the right factor a
-//! row is a place, and holds a pair of each line. Beyond the end of a matrix are zeros. Numbers are rounded to the
+//! A line is what a sum runs along: a row of the left factor, a column of the right one. A tile has 32 values of each
+//! of 16 lines, as 16 x 16 pairs of neighbors. In a tile of the left factor a row is a line; in one of the right factor
+//! a row is a place, and holds a pair of each line. Beyond the end of a matrix are zeros. Numbers are rounded to the
 //! nearest, ties to even; subnormal ones become zero.
 
 use std::arch::x86_64::{

@@ -4,11 +4,11 @@
 //! times what two AVX-512 units do. What is left to save is the way there, so each factor is rounded and packed once
 //! (see [`pack`](super::pack)), and four tiles of sums stay in the unit while a pair of tiles of either factor goes by.
 //!
-//! An element is summed in the order of its places, so it has the same bits whatever else is in the matrix, however rows
-//! are shared among threads.
+//! An element is summed in the order of its places, so it has the same bits whatever else is in the matrix, however
+//! rows are shared among threads.
 //!
-//! The unit's registers exist for a process that asked the kernel for them. Sums are in them inside one block of assembly
-//! only; their shape stays set for the rows that a thread computes, which run no work of others.
+//! The unit's registers exist for a process that asked the kernel for them. Sums are in them inside one block of
+//! assembly only; their shape stays set for the rows that a thread computes, which run no work of others.
 
 use std::arch::asm;
 use std::arch::x86_64::__cpuid_count;
@@ -89,7 +89,8 @@ fn permitted() -> bool {
     false
 }
 
-/// `destination = scale * left * right`, or added to it, `shared` among threads or on this one. The depth is 1 at least.
+/// `destination = scale * left * right`, or added to it, `shared` among threads or on this one. The depth is 1 at
+/// least.
 ///
 /// # Panics
 /// Where there is no such unit: see [`present`].

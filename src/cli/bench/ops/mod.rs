@@ -91,7 +91,7 @@ pub(super) struct OpsArgs {
     /// Only a dozen points, in less than a minute
     #[arg(long)]
     quick: bool,
-    /// In which numbers the CPU multiplies matrices, for the peak as well; f32 if not given, to compare with other programs
+    /// In which numbers the CPU multiplies matrices, for the peak as well
     #[arg(long, value_enum, default_value_t = MatmulPrecision::F32)]
     matmul_precision: MatmulPrecision,
     /// Runs of each point at least, of which the median counts; fewer where one takes over 100 ms
