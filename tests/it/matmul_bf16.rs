@@ -188,7 +188,7 @@ fn steps_in_bf16_learn_nearly_the_same_and_the_same_at_any_number_of_threads() {
     assert!(saved != other, "products of {BATCH} events are large enough for AMX");
     // The first steps differ by rounding; what it adds up to later is other, and not worse but by chance.
     for (step, (found, expected)) in losses.iter().zip(&exact).take(3).enumerate() {
-        assert!((found - expected).abs() < 0.01 * expected, "step {step}: {found} for {expected}");
+        assert!((found - expected).abs() < 0.02 * expected, "step {step}: {found} for {expected}");
     }
     let mean = |losses: &[f32]| losses[batches - 20..].iter().sum::<f32>() / 20.0;
     let (found, expected) = (mean(&losses), mean(&exact));
