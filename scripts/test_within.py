@@ -8,6 +8,8 @@ import time
 import unittest
 from pathlib import Path
 
+from within import processes
+
 HERE = Path(__file__).parent
 
 
@@ -35,8 +37,7 @@ class Within(unittest.TestCase):
         self.assertNotIn("quick ... FAILED", done.stdout)
         self.assertIn("sleep 4321", done.stdout, "what ran is listed")
         self.assertLess(time.monotonic() - begun, 20)
-        running = subprocess.run(["ps", "-eo", "args"], stdout=subprocess.PIPE, text=True).stdout
-        self.assertNotIn("sleep 4321", running)
+        self.assertFalse([line for line in processes() if line.endswith("sleep 4321")])
 
     def test_a_test_that_hangs_alone_is_named_whatever_it_printed(self):
         script = "echo 'test a::done ... 5 rows'; echo ok; printf 'test a::hangs ... '; echo some rows; sleep 60"
@@ -52,8 +53,7 @@ class Within(unittest.TestCase):
         os.kill(running.pid, signal.SIGTERM)
         self.assertEqual(running.wait(20), 128 + signal.SIGTERM)
         running.stdout.close()
-        left = subprocess.run(["ps", "-eo", "args"], stdout=subprocess.PIPE, text=True).stdout
-        self.assertNotIn("sleep 4322", left)
+        self.assertFalse([line for line in processes() if line.endswith("sleep 4322")])
 
 
 if __name__ == "__main__":
