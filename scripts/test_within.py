@@ -13,9 +13,9 @@ from within import processes
 HERE = Path(__file__).parent
 
 
-def within(seconds, script, **more):
+def within(seconds, script):
     command = [sys.executable, "-B", HERE / "within.py", str(seconds), "bash", "-c", script]
-    return subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=30, **more)
+    return subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=30)
 
 
 class Within(unittest.TestCase):

@@ -44,7 +44,7 @@ class Names:
 
 
 def processes():
-    """Those that run, of any user, with what each is waiting for; from /proc."""
+    """Those that run, of any user: number, parent, state and command; from /proc."""
     for number in sorted(int(name) for name in os.listdir("/proc") if name.isdigit()):
         try:
             with open(f"/proc/{number}/cmdline", "rb") as words, open(f"/proc/{number}/stat") as stat:
@@ -69,7 +69,7 @@ def main():
     seconds, command = float(sys.argv[1]), sys.argv[2:]
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     running = subprocess.Popen(command, start_new_session=True, **pipes)
-    names, late = Names(), threading.Event()
+    names, late, read = Names(), threading.Event(), threading.Event()
 
     def stop(number, _):
         raise SystemExit(128 + number)
@@ -88,7 +88,7 @@ def main():
     timer.daemon = True
     timer.start()
     # What is left of a group that was ended may hold the pipe for long, so the command's end is the end.
-    threading.Thread(target=pass_on, args=(running.stdout, names), daemon=True).start()
+    threading.Thread(target=pass_on, args=(running.stdout, names, read), daemon=True).start()
     try:
         status = running.wait()
     except SystemExit:
@@ -98,19 +98,16 @@ def main():
     if late.is_set():
         timer.join()
         return 124
-    reader_done.wait(GRACE_SECONDS)
+    read.wait(GRACE_SECONDS)
     return status if status >= 0 else 128 - status
 
 
-reader_done = threading.Event()
-
-
-def pass_on(output, names):
+def pass_on(output, names, done):
     for line in output:
         names.read(line.decode(errors="replace"))
         sys.stdout.buffer.write(line)
         sys.stdout.buffer.flush()
-    reader_done.set()
+    done.set()
 
 
 if __name__ == "__main__":

@@ -438,13 +438,7 @@ fn rows_that_the_live_index_computed_are_delivered_and_counted() {
     let (rows, indexed) = found.expect("no row of the index was delivered in 30 rounds");
     assert!(indexed <= rows, "{indexed} of {rows}");
     assert_eq!(read(broker, "indexed").latest.len(), 9);
-    let metrics = crate::process::client()
-        .get(process.url("/metrics"))
-        .call()
-        .unwrap()
-        .body_mut()
-        .read_to_string()
-        .unwrap();
+    let metrics = process.metrics();
     let counted = metrics.lines().find_map(|line| line.strip_prefix("evergraph_feed_index_rows_total "));
     assert!(counted.is_some_and(|count| count.parse::<u64>().unwrap() >= indexed), "{counted:?}");
 }

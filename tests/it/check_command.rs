@@ -61,8 +61,7 @@ fn a_daemon_without_the_gpu_that_its_settings_name_runs_and_says_so() {
     let detail = ready["checks"]["device"]["detail"].as_str().unwrap().to_owned();
     assert!(detail.starts_with("device.use = \"cuda:99\" but it cannot be used: "), "{detail}");
     assert_eq!(daemon.status()["device"], format!("cpu: {detail}"));
-    let mut metrics = crate::process::client().get(daemon.url("/metrics")).call().unwrap();
-    let metrics = metrics.body_mut().read_to_string().unwrap();
+    let metrics = daemon.metrics();
     assert!(metrics.contains("\nevergraph_device_degraded 1\n"), "{metrics}");
     let (code, _) =
         daemon.post("/v1/events", "application/json", r#"{"src": "a", "dst": "b", "ts": 1}"#).unwrap();

@@ -105,13 +105,7 @@ fn two_topics_with_mappings_of_their_own_are_read_each_event_once_across_kills()
     process.wait_until("lags", |status| {
         [first, second].iter().all(|topic| source(status, topic)["lag_records"]["0"] == 0)
     });
-    let metrics = crate::process::client()
-        .get(process.url("/metrics"))
-        .call()
-        .unwrap()
-        .body_mut()
-        .read_to_string()
-        .unwrap();
+    let metrics = process.metrics();
     for topic in [first, second] {
         let lag = format!("evergraph_ingest_lag_records{{partition=\"0\",source=\"kafka:{topic}\"}} ");
         assert!(metrics.contains(&lag), "{lag}");

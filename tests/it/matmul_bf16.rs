@@ -3,11 +3,10 @@
 
 use evergraph::device::Device;
 use evergraph::device::matmul::{self, Into, Precision, View, ViewMut, has_bf16, in_precision, matmul};
-use evergraph::model::TgnOptions;
 use evergraph::train::{StepMode, Trainer, TrainerOptions};
 
 use crate::skip::skipped;
-use crate::tgn_stream::{BATCH, Sight, Stream, options, tgn};
+use crate::tgn_stream::{BATCH, Sight, Stream, wide};
 
 /// Whether this CPU has AMX; says so where not.
 fn there() -> bool {
@@ -154,12 +153,6 @@ fn numbers_that_are_not_finite_stay_in_their_row() {
             assert_eq!(is_finite, row != 33 || odd == 1e-42, "row {row} beside {odd}");
         }
     }
-}
-
-/// A model whose products are large enough.
-fn wide() -> TrainerOptions {
-    let model = TgnOptions { memory_dim: 64, embedding_dim: 64, time_dim: 32, ..tgn() };
-    TrainerOptions { model: model.into(), precision: Precision::Bf16, ..options() }
 }
 
 #[test]

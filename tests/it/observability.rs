@@ -347,7 +347,7 @@ impl AtWork {
                 ["checkpoint", "snapshot"].map(|what| format!("evergraph_{what}_duration_seconds_count 0"));
             written.iter().all(|none| !text.contains(none.as_str()))
         };
-        while !is_saved(&at_work.metrics()) {
+        while !is_saved(&at_work.daemon.metrics()) {
             assert!(Instant::now() < saved, "no checkpoint and snapshot were written");
             at_work.push_good_events();
             std::thread::sleep(Duration::from_millis(100));
@@ -372,16 +372,6 @@ impl AtWork {
         let event = |t: i64| json!({"src": format!("u{}", t % 7), "dst": format!("i{}", t % 5), "ts": t});
         assert_eq!(self.push(&(from..from + 100).map(event).collect()), 200);
     }
-
-    fn metrics(&self) -> String {
-        crate::process::client()
-            .get(self.daemon.url("/metrics"))
-            .call()
-            .unwrap()
-            .body_mut()
-            .read_to_string()
-            .unwrap()
-    }
 }
 
 #[test]
@@ -391,7 +381,7 @@ fn a_scrape_of_a_daemon_at_work_has_a_value_for_every_metric_and_promtool_has_no
     let deadline = Instant::now() + PATIENCE;
     while ["pending_nodes", "oldest_row_seconds"]
         .iter()
-        .any(|name| !at_work.metrics().contains(&format!("\nevergraph_index_{name} 0\n")))
+        .any(|name| !at_work.daemon.metrics().contains(&format!("\nevergraph_index_{name} 0\n")))
     {
         assert!(Instant::now() < deadline, "the index does not settle");
     }

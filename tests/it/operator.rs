@@ -26,10 +26,6 @@ fn audited(process: &mut Process) -> Value {
     serde_json::from_str(&line).unwrap()
 }
 
-fn metrics(process: &Process) -> String {
-    crate::process::client().get(process.url("/metrics")).call().unwrap().body_mut().read_to_string().unwrap()
-}
-
 #[test]
 fn a_checkpoint_is_written_when_it_is_asked_for_and_can_be_gone_back_to() {
     let folder = tempfile::tempdir().unwrap();
@@ -148,7 +144,7 @@ fn a_source_is_held_until_it_is_let_go_on_also_through_a_restart() {
 
     let rejected = push(&process, 0, 1);
     assert_eq!((rejected.0, &rejected.1["error_type"]), (503, &json!("source_paused")));
-    let scrape = metrics(&process);
+    let scrape = process.metrics();
     assert!(
         scrape.contains("evergraph_ingest_source_state{source=\"http\",state=\"paused\"} 1\n"),
         "{scrape}"
@@ -271,7 +267,7 @@ fn with_keys_only_an_admin_does_and_every_try_has_a_name() {
         (&json!("on-call"), &json!("done"), &json!("warn"))
     );
     assert!(!line.to_string().contains("00123456789abcdef"), "no key is written down");
-    let scrape = metrics(&process);
+    let scrape = process.metrics();
     assert!(scrape.contains("evergraph_admin_actions_total{action=\"log_level\",outcome=\"refused\"} 3\n"));
 }
 

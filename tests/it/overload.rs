@@ -55,13 +55,7 @@ fn read_nodes(process: &Process, keys: &[String], rate: f64, over: &AtomicBool) 
 
 /// Shares of the events that responses reflected within these seconds.
 fn fresh_within(process: &Process, bounds: [&str; 2]) -> [f64; 2] {
-    let text = crate::process::client()
-        .get(process.url("/metrics"))
-        .call()
-        .unwrap()
-        .body_mut()
-        .read_to_string()
-        .unwrap();
+    let text = process.metrics();
     let value = |series: &str| -> f64 {
         let line =
             text.lines().find_map(|line| line.strip_prefix(series)).unwrap_or_else(|| panic!("no {series}"));

@@ -204,6 +204,11 @@ impl Process {
         self.get("/v1/status").unwrap().1
     }
 
+    /// What Prometheus scrapes.
+    pub fn metrics(&self) -> String {
+        client().get(self.url("/metrics")).call().unwrap().body_mut().read_to_string().unwrap()
+    }
+
     /// Polls the status until `holds`; fails after three times [`PATIENCE`].
     pub fn wait_until(&self, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
         self.wait_until_within(PATIENCE * 3, what, holds)

@@ -2,7 +2,6 @@
 //! stands for.
 
 use evergraph::device::Device;
-use evergraph::device::matmul::Precision;
 use evergraph::event::{EdgeId, NodeId};
 use evergraph::model::tgn::Aggregator;
 use evergraph::model::walk::WalkOptions;
@@ -10,7 +9,7 @@ use evergraph::model::{EdgeTypes, GatOptions, GraphMixerOptions, ModelOptions, T
 use evergraph::train::{Negatives, Positives, PreparedBatch, StepMode, Trainer, TrainerOptions, World};
 
 use crate::models::models;
-use crate::tgn_stream::{BATCH, DESTINATIONS, SOURCES, Sight, Stream, options, tgn};
+use crate::tgn_stream::{BATCH, DESTINATIONS, SOURCES, Sight, Stream, options, tgn, wide};
 
 /// Events that are learned before, and those of the step at hand, which is large enough for several parts.
 const BEFORE: usize = 300;
@@ -125,8 +124,7 @@ fn a_step_in_parts_is_the_same_at_any_number_of_threads() {
     let walks = WalkOptions { steps: 2, dimension: 32, hidden: [12, 8], ..WalkOptions::default() };
     let with_walks = |of: TrainerOptions| TrainerOptions { model: of.model.with_walks(Some(walks)), ..of };
     let tgat = TrainerOptions { model: tgat.into(), ..options() };
-    let wide = TgnOptions { memory_dim: 64, embedding_dim: 64, time_dim: 32, ..tgn() };
-    let in_bf16 = TrainerOptions { model: wide.into(), precision: Precision::fastest(), ..deferring };
+    let in_bf16 = TrainerOptions { gradient_delay_batches: 3, ..wide() };
     for options in [options(), deferring, tgat, with_walks(options()), with_walks(deferring), in_bf16] {
         let alone = weights(options, 1);
         for threads in [2, 3, 16] {

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use evergraph::device::matmul::Precision;
 use evergraph::device::{Device, rng};
 use evergraph::event::{EdgeBatch, EdgeId, EventTime, NodeId};
 use evergraph::feature::FeatureStore;
@@ -62,7 +63,13 @@ pub fn options() -> TrainerOptions {
     TrainerOptions { model: tgn().into(), learning_rate: 3e-3, seed: 5, ..TrainerOptions::default() }
 }
 
-/// A trainer with those options.
+/// The same, wide enough for products in bf16, which it computes where the CPU can.
+pub fn wide() -> TrainerOptions {
+    let model = TgnOptions { memory_dim: 64, embedding_dim: 64, time_dim: 32, ..tgn() };
+    TrainerOptions { model: model.into(), precision: Precision::fastest(), ..options() }
+}
+
+/// A trainer with the first of those options.
 pub fn trainer() -> Trainer {
     Trainer::new(options(), &Device::Cpu).unwrap()
 }

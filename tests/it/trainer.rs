@@ -4,7 +4,6 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use evergraph::device::matmul::Precision;
 use evergraph::device::{Device, rng};
 use evergraph::event::{EventTime, NodeId};
 use evergraph::feature::FeatureStore;
@@ -14,7 +13,7 @@ use evergraph::train::{
     LoadError, Negatives, PreparedBatch, RankQuery, StepMode, TrainError, Trainer, TrainerOptions,
 };
 
-use crate::tgn_stream::{BATCH, DESTINATIONS, SOURCES, Sight, Stream, options, tgn, trainer};
+use crate::tgn_stream::{BATCH, DESTINATIONS, SOURCES, Sight, Stream, options, tgn, trainer, wide};
 
 /// The weights, one after another.
 fn weights(trainer: &Trainer) -> Vec<f32> {
@@ -135,9 +134,7 @@ fn queries_in_one_pass_score_as_one_by_one() {
 
 #[test]
 fn negatives_and_modes_leave_the_same_state() {
-    let wide = TgnOptions { memory_dim: 64, embedding_dim: 64, time_dim: 32, ..tgn() };
-    let wide = TrainerOptions { model: wide.into(), precision: Precision::fastest(), ..options() };
-    for options in [options(), wide] {
+    for options in [options(), wide()] {
         leaves_the_same_state(options);
     }
 }
