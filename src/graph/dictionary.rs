@@ -453,6 +453,7 @@ mod tests {
         let done = AtomicBool::new(false);
         let total = 20_000_i64;
         std::thread::scope(|scope| {
+            let _end = scopeguard::guard((), |()| done.store(true, Ordering::Release));
             for _ in 0..3 {
                 scope.spawn(|| {
                     let mut checked = 0_u64;
@@ -472,7 +473,6 @@ mod tests {
             for i in 0..total {
                 assert_eq!(dictionary.intern(&key(i)), NodeId(i as u32));
             }
-            done.store(true, Ordering::Release);
         });
         assert!(dictionary.bytes() >= 8 * total as u64);
     }

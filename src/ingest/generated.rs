@@ -287,12 +287,13 @@ mod tests {
         let (stats, stop) = (IngestStats::default(), AtomicBool::new(false));
         let world = GeneratedWorld { seed: 1, era_events: 0 };
         std::thread::scope(|scope| {
+            let end = scopeguard::guard((), |()| stop.store(true, Ordering::Release));
             let running =
                 scope.spawn(|| run(world, 1e4, &Nothing, (&queue, &Holds::default()), &stats, &stop));
             while silent.is_empty() {
                 std::thread::sleep(Duration::from_millis(1));
             }
-            stop.store(true, Ordering::Release);
+            drop(end);
             running.join().unwrap();
         });
         assert_eq!(silent.len(), 1);

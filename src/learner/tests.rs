@@ -575,6 +575,7 @@ fn a_batch_waits_for_its_storage_and_is_learned_as_if_nothing_had_been() {
         let learner = rig.learner(rig.options());
         let (stop, shared) = (AtomicBool::new(false), rig.shared.clone());
         std::thread::scope(|scope| {
+            let end = scopeguard::guard((), |()| stop.store(true, Ordering::Release));
             let running = scope.spawn(|| learner.run(&stop, || ()));
             if fault.load(Ordering::Acquire) {
                 let begun = Instant::now();
@@ -586,7 +587,7 @@ fn a_batch_waits_for_its_storage_and_is_learned_as_if_nothing_had_been() {
                 fault.store(false, Ordering::Release);
             }
             assert!(shared.progress.wait_for(EdgeId(30), Duration::from_secs(60)));
-            stop.store(true, Ordering::Release);
+            drop(end);
             running.join().unwrap().unwrap();
         });
         let mut rows = vec![0.0; 16 * trainer_options().model.needs().row_dim()];
@@ -710,9 +711,10 @@ fn the_loop_runs_on_threads_of_its_own_until_it_is_stopped() {
     assert_eq!(learner.threads.current_num_threads(), 2);
     let (stop, shared) = (AtomicBool::new(false), rig.shared.clone());
     std::thread::scope(|scope| {
+        let end = scopeguard::guard((), |()| stop.store(true, Ordering::Release));
         let running = scope.spawn(|| learner.run(&stop, || ()));
         assert!(shared.progress.wait_for(EdgeId(30), Duration::from_secs(60)));
-        stop.store(true, Ordering::Release);
+        drop(end);
         running.join().unwrap().unwrap();
     });
     assert_eq!(shared.status.report().trained, 30);

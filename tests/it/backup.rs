@@ -163,6 +163,7 @@ fn backups_beside_20000_events_a_second_restore_to_the_same_graph() {
     let process = cutting.ready();
     let (pushed, stop) = (AtomicU64::new(0), AtomicBool::new(false));
     let made: Vec<Value> = std::thread::scope(|scope| {
+        let _end = scopeguard::guard((), |()| stop.store(true, Ordering::Release));
         scope.spawn(|| {
             let begun = Instant::now();
             while !stop.load(Ordering::Acquire) {
@@ -185,7 +186,6 @@ fn backups_beside_20000_events_a_second_restore_to_the_same_graph() {
             made.push(backup);
             left -= u32::from(segments(data.path()).2 > 0);
         }
-        stop.store(true, Ordering::Release);
         made
     });
     let pushed = pushed.load(Ordering::Acquire);

@@ -209,6 +209,7 @@ fn a_stop_ends_in_time_under_constant_push_and_loses_nothing_acknowledged() {
     let (done, acknowledged) = (AtomicBool::new(false), AtomicU64::new(0));
     let address = process.url("");
     std::thread::scope(|scope| {
+        let _end = scopeguard::guard((), |()| done.store(true, Ordering::Release));
         for pusher in 0..4 {
             let (done, acknowledged, process) = (&done, &acknowledged, &process);
             scope.spawn(move || {
@@ -230,7 +231,6 @@ fn a_stop_ends_in_time_under_constant_push_and_loses_nothing_acknowledged() {
             assert!(requested.elapsed() < Duration::from_secs(20), "it goes on after SIGTERM");
             std::thread::sleep(Duration::from_millis(20));
         }
-        done.store(true, Ordering::Release);
     });
     assert!(process.ended().success());
     let acknowledged = acknowledged.into_inner();

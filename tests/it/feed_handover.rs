@@ -307,6 +307,7 @@ fn one_case(seed: u64) {
     let (stop, mut reader) = (AtomicBool::new(false), Reader::default());
     let mut changed: HashMap<String, u64> = HashMap::new();
     std::thread::scope(|scope| {
+        let _end = scopeguard::guard((), |()| stop.store(true, Ordering::Release));
         let mut index = index;
         let stop = &stop;
         scope.spawn(move || {
@@ -349,7 +350,6 @@ fn one_case(seed: u64) {
         while reader.turn(&mut feed, &mut draw) != Some(EdgeId(end)) {
             assert!(Instant::now() < deadline, "seed {seed}: {} are pending", feed.pending());
         }
-        stop.store(true, Ordering::Release);
     });
     changed.iter().for_each(|(node, position)| reader.assert_has(node, *position, seed));
     let [handed, computed] = reader.rows;

@@ -59,6 +59,7 @@ fn delete_a_hub(options: GraphOptions, edges: u64) -> HubGone {
     let store = filled(GraphStore::new(options), edges, |i| (0, 1 + (i * 7 % 300_007) as u32));
     let (batch, is_over) = (deletion(&store, std::iter::once(0)), AtomicBool::new(false));
     let gone = std::thread::scope(|scope| {
+        let end = scopeguard::guard((), |()| is_over.store(true, Ordering::Release));
         let reader = scope.spawn(|| {
             let mut longest = Duration::ZERO;
             while !is_over.load(Ordering::Acquire) {
@@ -77,7 +78,7 @@ fn delete_a_hub(options: GraphOptions, edges: u64) -> HubGone {
         };
         let applied = store.apply_reporting_removed(&batch, &mut pulse).unwrap();
         assert_eq!(applied.deleted_edges, edges);
-        is_over.store(true, Ordering::Release);
+        drop(end);
         HubGone {
             took: begun.elapsed(),
             reader_waited: reader.join().unwrap(),

@@ -207,6 +207,7 @@ fn large_batches_are_applied_by_many_threads_as_by_one_while_many_read() {
     let pool = rayon::ThreadPoolBuilder::new().num_threads(3).build().unwrap();
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let _end = scopeguard::guard((), |()| done.store(true, Ordering::Release));
         for _ in 0..3 {
             scope.spawn(|| {
                 while !done.load(Ordering::Acquire) {
@@ -220,7 +221,6 @@ fn large_batches_are_applied_by_many_threads_as_by_one_while_many_read() {
                 large.apply(batch).unwrap();
             })
         });
-        done.store(true, Ordering::Release);
     });
     assert_eq!(at(&large, 60_000), at(&small, 60_000));
     let keys = NodeDictionary::new();
@@ -288,6 +288,7 @@ fn readers_at_old_bounds_see_the_past_unchanged_while_the_writer_appends() {
             })
             .collect();
         std::thread::scope(|scope| {
+            let _end = scopeguard::guard((), |()| done.store(true, Ordering::Release));
             for (bound, (nodes, times)) in &checks {
                 scope.spawn(|| {
                     let mut rounds = 0;
@@ -310,7 +311,6 @@ fn readers_at_old_bounds_see_the_past_unchanged_while_the_writer_appends() {
                 store.apply(batch).unwrap();
                 std::thread::yield_now();
             });
-            done.store(true, Ordering::Release);
         });
         assert_eq!(store.applied().0, records.len() as u64);
     }

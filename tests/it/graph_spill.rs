@@ -116,6 +116,7 @@ fn writer_compaction_spilling_and_eight_readers_agree() {
         (GraphStore::new(options()), GraphStore::with_budget(options(), 900_000, Box::new(file)));
     let (done, sampled) = (AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|scope| {
+        let _end = scopeguard::guard((), |()| done.store(true, Ordering::Release));
         for reader in 0..8 {
             let (whole, store, done, sampled) = (&whole, &store, &done, &sampled);
             scope.spawn(move || {
@@ -152,7 +153,6 @@ fn writer_compaction_spilling_and_eight_readers_agree() {
             store.apply(&batch).unwrap();
             first += length as u64;
         }
-        done.store(true, Ordering::Release);
     });
     let keys = NodeDictionary::new();
     assert_eq!(store.digest(&keys).unwrap(), whole.digest(&keys).unwrap());

@@ -94,6 +94,7 @@ fn run(broker: &Broker, (stream, model): (&str, &str), file: &Path, rate: Option
         text.lines().skip(1).map(|line| line.split(',').next().unwrap_or_default().to_owned()).collect();
     let over = AtomicBool::new(false);
     let (sent, reads) = std::thread::scope(|scope| {
+        let end = scopeguard::guard((), |()| over.store(true, Relaxed));
         let clients = REQUESTS.map(|requests| {
             let (process, keys, over) = (&process, &keys, &over);
             scope.spawn(move || match rate {
@@ -102,7 +103,7 @@ fn run(broker: &Broker, (stream, model): (&str, &str), file: &Path, rate: Option
             })
         });
         let sent = produce(&options, &mut |_| {}).unwrap().sent;
-        over.store(true, Relaxed);
+        drop(end);
         (sent, clients.map(|client| client.join().unwrap()).concat())
     });
     let learned = |status: &Value| status["learner"]["applied_position"] == sent;

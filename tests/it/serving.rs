@@ -347,6 +347,7 @@ fn queries_go_on_while_the_learner_publishes() {
     let mut trainer = trainer();
     publish(&mut trainer, &engine);
     std::thread::scope(|scope| {
+        let end = scopeguard::guard((), |()| done.store(true, Ordering::Release));
         let ask = || {
             let (mut requested, mut version) = (0, 0);
             let keys: Vec<NodeKey> = (0..NODES + 3).map(key).collect();
@@ -377,7 +378,7 @@ fn queries_go_on_while_the_learner_publishes() {
             engine.progress.set_learned(end);
             assert!(engine.progress.wait_for(end, Duration::ZERO));
         }
-        done.store(true, Ordering::Release);
+        drop(end);
         for asker in askers {
             asker.join().unwrap();
         }

@@ -68,6 +68,7 @@ fn slow_bodies_keep_nobody_out() {
     let mut slow = begun(live.address, 200, &embeddings);
     slow.extend(begun(live.address, 100, &events));
     std::thread::scope(|scope| {
+        let end = scopeguard::guard((), |()| done.store(true, Ordering::Release));
         scope.spawn(|| {
             while !done.load(Ordering::Acquire) {
                 // One that was refused is closed.
@@ -84,7 +85,7 @@ fn slow_bodies_keep_nobody_out() {
             let pushed = live.send_lines("/v1/events", "[\"alice\",\"bob\",30]").status;
             outcomes.push((read, body, pushed, began.elapsed() < PATIENCE));
         }
-        done.store(true, Ordering::Release);
+        drop(end);
         assert!(outcomes.iter().all(|outcome| *outcome == (200, 200, 200, true)), "{outcomes:?}");
     });
 }
@@ -119,6 +120,7 @@ fn who_reads_too_slowly_is_disconnected() {
     });
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let end = scopeguard::guard((), |()| done.store(true, Ordering::Release));
         scope.spawn(|| {
             let mut stream = TcpStream::connect(live.address).unwrap();
             stream.write_all(echo(30 << 20).as_bytes()).unwrap();
@@ -127,7 +129,7 @@ fn who_reads_too_slowly_is_disconnected() {
         });
         std::thread::sleep(Duration::from_secs(1));
         let next = ask(live.address, &get("/livez"), PATIENCE);
-        done.store(true, Ordering::Release);
+        drop(end);
         assert!(next.is_some_and(|next| next.starts_with("HTTP/1.1 200")), "the place was never free again");
     });
     let counted = live.metric("evergraph_http_refused_connections_total{reason=\"response_timeout\"}");

@@ -376,6 +376,7 @@ fn readers_announcers_and_the_writer_work_side_by_side() {
     let count = 3 * rows.stats().budget_bytes / 688;
     let (end, stop) = (AtomicU64::new(0), AtomicBool::new(false));
     std::thread::scope(|scope| {
+        let _end = scopeguard::guard((), |()| stop.store(true, Ordering::Relaxed));
         for reader in 0..4 {
             let (rows, end, stop) = (&rows, &end, &stop);
             scope.spawn(move || {
@@ -407,7 +408,6 @@ fn readers_announcers_and_the_writer_work_side_by_side() {
                 rows.set(other, &[value(other, 2 + index % 60); DIMENSION]).unwrap();
             }
         }
-        stop.store(true, Ordering::Relaxed);
     });
     nothing_is_left_behind(&rows);
     assert!(rows.stats().reads > 0 && rows.stats().state == RowState::Ok, "{:?}", rows.stats());

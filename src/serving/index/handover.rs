@@ -85,15 +85,22 @@ impl Handover {
         let waiting = self.waiting.lock();
         let row_bytes = bytes_of(1, weights.model().needs().embedding_dim);
         let room = waiting.bytes_max.saturating_sub(waiting.bytes) / row_bytes;
-        let claimed = Instant::now();
-        // Before they are claimed: what was learned then is in their rows.
-        let moment = engine.moment(None).ok().filter(|moment| moment.weights.is(weights))?.without_rows();
+        let (claimed, moment) = (Instant::now(), engine.moment(None).ok()?.without_rows());
+        if !moment.weights.is(weights) {
+            return None;
+        }
         let states = &engine.states;
         // Of both, where both have it.
         let is_owed = |node| [&self.left, &states.changed].map(|owed| owed.take_one(node)).contains(&true);
         let owed = nodes.iter().copied().enumerate().filter(|&(_, node)| states.has(node) && is_owed(node));
         let (places, nodes): (Vec<_>, Vec<_>) = owed.take(room).unzip();
-        (!nodes.is_empty()).then_some(Claim { handover: self, waiting, claimed, moment, nodes, places })
+        let mut claim = Claim { handover: self, waiting, claimed, moment, nodes, places };
+        if claim.nodes.is_empty() {
+            return None;
+        }
+        // Behind the claim, so that the changes that were claimed are below the position of their rows.
+        claim.moment = engine.moment(None).ok().filter(|moment| moment.weights.is(weights))?.without_rows();
+        Some(claim)
     }
 }
 

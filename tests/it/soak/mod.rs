@@ -374,6 +374,7 @@ fn an_hour_at_twenty_thousand_events_a_second_with_restarts_and_kills_loses_noth
     run.lives(&process);
     let scene = Scene { run: &run, broker: &broker, start: &start, data: data.path() };
     let (results, samples, broken, slow, mut audit) = std::thread::scope(|scope| {
+        let end = scopeguard::guard((), |()| run.over.store(true, SeqCst));
         let producing = scope.spawn(|| run.produce(&broker.bootstrap()));
         let clients = [0, 1].map(|thread| {
             let run = &run;
@@ -386,7 +387,7 @@ fn an_hour_at_twenty_thousand_events_a_second_with_restarts_and_kills_loses_noth
         let watching = scope.spawn(|| run.watch());
         let auditing = scope.spawn(|| Audit::default().follow(&run, data.path()));
         let broken = plan.carry_out(&scene, &mut process);
-        run.over.store(true, SeqCst);
+        drop(end);
         let results = clients.map(|thread| thread.join().unwrap());
         let slow = slow.map(|thread| thread.join().unwrap());
         producing.join().unwrap();
