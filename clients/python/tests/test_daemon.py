@@ -148,6 +148,18 @@ def test_it_ends_when_nobody_holds_it() -> None:
     assert not alive(pid)
 
 
+@pytest.mark.parametrize("make", [evergraph.Daemon.client, evergraph.Daemon.async_client])
+def test_it_does_not_end_while_a_client_of_it_is_held(make: Any) -> None:
+    daemon = evergraph.run(**SETTINGS)
+    pid, client = daemon.pid, make(daemon)
+    del daemon
+    assert alive(pid)
+    with evergraph.Client(client.url) as other:
+        assert other.live()
+    del client
+    assert not alive(pid)
+
+
 def test_a_killed_daemon_is_seen_and_stopped() -> None:
     daemon = evergraph.run(**SETTINGS)
     os.kill(daemon.pid, 9)

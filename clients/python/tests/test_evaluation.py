@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,6 +11,7 @@ import pandas
 import pytest
 
 import evergraph
+from evergraph.evaluation import _write_events
 
 COUNT = 400
 TIMES = np.arange(COUNT)
@@ -66,6 +68,27 @@ def test_given_negatives_and_masked_nodes_are_used() -> None:
         evergraph.evaluate(SRC, DST, TIMES, negatives=(["u1"], ["p1", "p2"]))
     with pytest.raises(evergraph.EvaluationError, match="60"):
         evergraph.evaluate(SRC, DST, TIMES, model="edgebank", negatives=(["u1"], ["p1"]))
+
+
+def test_given_negatives_are_ranked() -> None:
+    test = range(340, 400)
+    sources = np.repeat(SRC[340:], 2)
+
+    def mrr(shift: int) -> float | None:
+        others = [f"p{(i * 7 % 20 + (i // 40 + one) % 3 + shift) % 15}" for i in test for one in (1, 2)]
+        negatives = (sources, np.array(others))
+        return evergraph.evaluate(SRC, DST, TIMES, model="edgebank", protocol="mrr", negatives=negatives).mrr
+
+    assert mrr(0) == 0.5, "the source met all three"
+    assert mrr(7) == 1.0, "it met the true one only"
+
+
+def test_features_are_written_as_short_as_they_read_back(tmp_path: Path) -> None:
+    features = np.array([[0.1, 1e-10], [1 / 3, 16777216]], np.float32)
+    _write_events(tmp_path / "events.csv", "one", ["a", "b"], [1, 2], features, None)
+    rows = [line.split(",") for line in (tmp_path / "events.csv").read_text().splitlines()]
+    assert rows[:2] == [["src", "dst", "ts", "f0", "f1"], ["one", "a", "1", "0.1", "1e-10"]]
+    np.testing.assert_array_equal(np.array([row[3:] for row in rows[1:]], np.float32), features)
 
 
 def test_labels_are_read_out_of_a_model() -> None:

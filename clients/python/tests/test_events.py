@@ -12,7 +12,9 @@ import polars
 import pyarrow
 import pytest
 
+from evergraph import _events
 from evergraph._events import bodies, lines
+from evergraph._operations import keys_of
 from evergraph.state import Limits
 
 
@@ -46,6 +48,23 @@ def test_arrays_are_events() -> None:
     assert pushed(data) == PLAIN
 
 
+def test_one_key_goes_with_all_events() -> None:
+    expected = [{"src": "user-1", "dst": place, "ts": place} for place in range(3)]
+    for one in ("user-1", np.array("user-1"), np.str_("user-1")):
+        assert pushed(src=one, dst=np.arange(3), t=np.arange(3)) == expected
+    with pytest.raises(TypeError, match="src is of type bytes"):
+        pushed(src=b"user-1", dst=np.arange(6), t=np.arange(6))
+
+
+def test_keys_of_arrow_are_keys() -> None:
+    nodes = pyarrow.table({"node": ["a", "b"]})["node"]
+    assert keys_of(nodes, "nodes") == ["a", "b"]
+    assert keys_of(nodes[0], "nodes") == ["a"]
+    assert pushed(src=nodes, dst=[7, 8], t=[1, 2]) == PLAIN
+    with pytest.raises(TypeError, match="no node key"):
+        keys_of(b"ab", "nodes")
+
+
 @pytest.mark.parametrize("frame", [pandas.DataFrame, polars.DataFrame, pyarrow.table])
 def test_frames_are_events(frame: Any) -> None:
     assert pushed(frame(COLUMNS)) == PLAIN
@@ -62,6 +81,36 @@ def test_frames_are_events(frame: Any) -> None:
     with pytest.raises(ValueError, match="without a gap"):
         pushed(frame({**COLUMNS, "f0": [1, 1], "f2": [1, 1]}))
     assert pushed(frame({"src": [], "dst": [], "ts": []})) == []
+
+
+@pytest.mark.parametrize("frame", [pandas.DataFrame, polars.DataFrame, pyarrow.table])
+def test_a_feature_that_is_missing_is_no_row_that_is(frame: Any) -> None:
+    with pytest.raises(ValueError, match="feature f1 of event 1 is missing"):
+        pushed(frame({**COLUMNS, "f0": [1, 2], "f1": [0.5, None]}))
+
+
+def test_whole_floats_of_a_frame_are_integers() -> None:
+    columns = {"src": [1, None, 3], "dst": [None, 8, 9], "ts": [1, 2, None], "label": [1.0, 2.0, 3.0]}
+    found = pushed(pandas.DataFrame(columns))
+    assert found == [
+        {"src": 1, "ts": 1, "label": 1.0},
+        {"dst": 8, "ts": 2, "label": 2.0},
+        {"src": 3, "dst": 9, "label": 3},
+    ]
+    assert all(type(event[name]) is int for event in found for name in {"src", "dst", "ts"} & event.keys())
+    with pytest.raises(ValueError, match="src of event 1 is the float 9007199254740992"):
+        pushed(pandas.DataFrame({"src": [None, 2**53 + 1], "dst": [1, 2], "ts": [1, 2]}))
+
+
+def test_a_long_frame_is_read_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_events, "SLICE_ROWS", 2)
+    columns: dict[str, Any] = {"src": list("abcde"), "dst": [1] * 5, "ts": [1, 2, 3, 4, 5.5]}
+    for frame in (pandas.DataFrame(columns, index=[4.0, 3.0, 2.0, 1.0, 0.0]), polars.DataFrame(columns, strict=False)):
+        assert [(event["src"], event["ts"]) for event in pushed(frame)] == list(
+            zip("abcde", columns["ts"], strict=True)
+        )
+    with pytest.raises(ValueError, match="feature f1 of event 3"):
+        pushed(pandas.DataFrame({**columns, "f0": [1.0] * 5, "f1": [1, 1, 1, None, 1]}))
 
 
 def test_missing_values_of_pandas_are_none() -> None:

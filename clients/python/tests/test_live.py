@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import json
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -60,6 +62,7 @@ def test_exports_are_tables_of_one_position(client: Any) -> None:
     assert len(set(nodes)) == len(nodes) == about["rows_expected"]
     vectors = table["embedding"].combine_chunks().flatten().to_numpy().reshape(len(table), -1)
     found = client.embeddings([one, other], at=about["at"])
+    assert client.embeddings(table["node"][:100]).found.all()
     places = [nodes.index(one), nodes.index(other)]
     assert vectors[places].tobytes() == found.array.tobytes()
     edges = client.export_edges()
@@ -236,6 +239,7 @@ def test_rejected_events_are_named_and_the_others_stored(client: Any) -> None:
         client.push(events[1:])
     assert [event.index for event in caught.value.rejected] == [0, 1]
     assert caught.value.rejected_count == 2
+    assert client.push([events[1], events[0]], wait="visible").accepted == 1
 
 
 def test_idempotency_keys_store_an_event_once(client: Any) -> None:
@@ -309,7 +313,7 @@ def test_what_is_too_much_or_nothing_is_refused(client: Any) -> None:
 
 
 def test_a_large_response_is_read_compressed(daemon: evergraph.Daemon) -> None:
-    with Client(daemon.url) as client:
+    with Client(daemon.url, headers={"accept-encoding": "gzip"}) as client:
         client.push({"src": "large", "dst": "response", "ts": 1}, wait="visible")
         found = client.embeddings(["large"] * 10_000)
         assert found.array.shape == (10_000, 8)
@@ -383,3 +387,43 @@ def test_results_become_data_frames(client: Any) -> None:
     assert frame[["of", "rank", "node"]].values.tolist() == [[one, 1, "b"]]
     frame = next(iter(client.neighbors(one, features=True))).to_pandas()
     assert frame[["neighbor", "f0", "f1"]].values.tolist() == [["b", 1.0, 2.0]]
+
+
+def test_results_become_frames_of_polars(client: Any) -> None:
+    one = fresh()
+    pushed = client.push({"src": one, "dst": 7, "ts": 1, "features": [1, 2]}, wait="visible")
+    vectors = client.embeddings([one, 7])
+    frame = vectors.to_polars()
+    assert frame["node"].to_list() == [one, "7"]
+    assert frame["embedding"].to_numpy().tobytes() == vectors.array.tobytes()
+    scores = client.score(one, [7])
+    rankings = client.top([one, "nobody"], candidates=[7], min_position=pushed.end_position)
+    page = next(iter(client.neighbors(one, features=True)))
+    for result in (scores, rankings, page):
+        assert result.to_polars().columns == result.to_pandas().columns.tolist()
+    assert scores.to_polars()["dst"].to_list() == [7]
+    assert rankings.to_polars().select("of", "rank", "node").row(0) == (one, 1, 7)
+    assert page.to_polars().select("neighbor", "type", "f1").row(0) == (7, None, 2.0)
+
+
+def test_requests_of_one_event_loop_go_side_by_side(daemon: evergraph.Daemon) -> None:
+    async def scored(client: evergraph.AsyncClient, place: int) -> Any:
+        pushed = await client.push({"src": f"loop-{place}", "dst": "b", "ts": 1}, wait="visible")
+        return await client.node(f"loop-{place}", min_position=pushed.end_position)
+
+    async def all_of_them() -> list[Any]:
+        async with evergraph.AsyncClient(daemon.url) as client:
+            return await asyncio.gather(*(scored(client, place) for place in range(20)))
+
+    found = asyncio.run(all_of_them())
+    assert [node.node for node in found] == [f"loop-{place}" for place in range(20)]
+
+
+def test_threads_share_a_client(daemon: evergraph.Daemon) -> None:
+    with Client(daemon.url) as client, ThreadPoolExecutor(8) as pool:
+
+        def stored(place: int) -> Any:
+            client.push({"src": f"thread-{place}", "dst": "b", "ts": 1}, idempotency_key=f"thread-{place}")
+            return client.node(f"thread-{place}").node
+
+        assert list(pool.map(stored, range(50))) == [f"thread-{place}" for place in range(50)]

@@ -5,11 +5,18 @@ from __future__ import annotations
 import json
 import time
 
+import httpx2
 import numpy as np
 import pytest
 
 import evergraph
-from evergraph._attempts import Retry
+from evergraph import _operations
+from evergraph._attempts import Pause, Retry, with_retries
+from evergraph._events import lines
+from evergraph._push import Known, push
+from evergraph._requests import Reply
+from evergraph._transport import failure_of
+from evergraph._transport import options as transport
 
 from .conftest import Connect
 from .scripted import Scripted, refusal, serving
@@ -96,6 +103,25 @@ def test_only_pushes_with_idempotency_keys_are_sent_again(connect: Connect) -> N
             assert len(bodies) == 1, "the same request"
 
 
+def test_a_request_that_cannot_be_sent_is_not_sent_again() -> None:
+    steps = with_retries(_operations.status(), Retry())
+    next(steps)
+    error = httpx2.LocalProtocolError("Illegal header value b'secret'")
+    with pytest.raises(evergraph.ConnectionFailedError, match="cannot be sent") as caught:
+        steps.send(failure_of(error, "http://a"))
+    assert "secret" not in str(caught.value)
+
+
+def test_a_health_check_of_a_proxy_is_no_result(connect: Connect) -> None:
+    report = {"status": "failed", "checks": {"log": {"state": "failed", "detail": "full"}}}
+    with serving([Scripted(503, b"<h1>busy</h1>"), Scripted(503, json.dumps(report).encode())]) as server:
+        health = connect(server.url, retry=QUICK).health()
+        assert (health.ok, health.checks["log"].detail) == (False, "full")
+        assert len(server.seen) == 2
+    with serving([Scripted(503, b"<h1>busy</h1>")]) as server, pytest.raises(evergraph.UnavailableError, match="busy"):
+        connect(server.url, retry=QUICK).ready()
+
+
 def test_operators_requests_are_not_sent_again(connect: Connect) -> None:
     with serving([refusal(503, "not_done")]) as server:
         with pytest.raises(evergraph.UnavailableError):
@@ -125,6 +151,31 @@ def test_no_response_in_time_is_a_failed_connection(connect: Connect) -> None:
             client.get_log_level()
         assert server.url in str(caught.value)
         assert caught.value.__cause__ is not None
+
+
+def test_a_wait_in_the_daemon_is_no_lack_of_progress(connect: Connect) -> None:
+    hidden = refusal(412, "not_yet_visible", min_position=1, freshness=FRESHNESS)
+    hidden.stall = 0.4
+    with serving([hidden]) as server:
+        with pytest.raises(evergraph.NotYetVisibleError):
+            connect(server.url, timeout=0.2).embeddings(["a"], min_position=1, wait_ms=400)
+        with pytest.raises(evergraph.NotYetVisibleError):
+            connect(server.url, timeout=0.2).node("a", min_position=1)
+        assert len(server.seen) == 2
+    with serving([info(), PUSHED, hidden]) as server:
+        client = connect(server.url, timeout=0.2)
+        with pytest.raises(evergraph.NotYetVisibleError) as caught:
+            client.push({"src": "a", "dst": 2, "ts": 3}, wait="visible", wait_seconds=0.4)
+        assert caught.value.partial is not None
+
+
+def test_attempts_end_with_the_time_to_wait(connect: Connect) -> None:
+    with serving([info(), PUSHED, Scripted(cut=True)]) as server:
+        retry = Retry(attempts=100, backoff=0.1, wait_max=0.1)
+        with pytest.raises(evergraph.ConnectionFailedError) as caught:
+            connect(server.url, retry=retry).push({"src": "a", "dst": 2, "ts": 3}, wait="visible", wait_seconds=0.3)
+        assert caught.value.partial is not None
+        assert 3 < len(server.seen) < 10
 
 
 def test_nobody_at_the_address_is_a_failed_connection(connect: Connect) -> None:
@@ -262,6 +313,25 @@ def test_a_push_that_does_not_become_visible_says_that_it_is_stored(connect: Con
         assert server.seen[2].path.startswith("/v1/nodes/a?neighbors=0&min_position=1&wait_ms=")
 
 
+def test_a_daemon_that_does_not_wait_is_asked_again_after_a_pause() -> None:
+    event, known = {"src": "a", "dst": 2, "ts": 3}, Known(evergraph.Limits(wait_ms_max=0))
+    steps = with_retries(push(lines(event), "visible", 9.0, None, known), Retry())
+    next(steps)
+    steps.send(Reply(200, {}, PUSHED.body))
+    pause = steps.send(Reply(412, {}, refusal(412, "not_yet_visible").body))
+    assert isinstance(pause, Pause)
+    assert 0 < pause.seconds < 1
+
+
+def test_what_is_looked_up_is_a_key_that_the_daemon_takes(connect: Connect) -> None:
+    node = Scripted(body=json.dumps({"freshness": FRESHNESS}).encode())
+    bad = [{"src": key, "dst": 2, "ts": 3} for key in ("", "x" * 1025, 2**63, None, True, "\ud800")]
+    for events, key in [([*bad, {"src": "good", "dst": 2, "ts": 3}], "good"), (bad, "0")]:
+        with serving([info(), PUSHED, node]) as server:
+            connect(server.url).push(events, wait="visible")
+            assert server.seen[2].path.startswith(f"/v1/nodes/{key}?")
+
+
 def test_a_missing_vector_has_the_width_of_the_others(connect: Connect) -> None:
     entries = [{"node": "a", "error": "unknown_node"}]
     body = {"at": 1, "embeddings": entries, "source": "model", "freshness": FRESHNESS}
@@ -283,7 +353,50 @@ def test_headers_and_a_path_before_the_routes_are_kept(connect: Connect) -> None
         assert "secret" not in repr(client)
 
 
-@pytest.mark.parametrize("url", ["", "127.0.0.1:8080", "ftp://a", "http://"])
+@pytest.mark.parametrize("secret", ["", "s3cret\n", "s3\tcret", "s3cret\u00e9", " s3cret"])
+def test_a_key_that_cannot_be_sent_is_refused_and_not_shown(connect: Connect, secret: str) -> None:
+    with pytest.raises(ValueError, match="api_key must be visible ASCII") as key:
+        connect("http://127.0.0.1:1", api_key=secret)
+    with serving([info(), PUSHED]) as server, pytest.raises(ValueError, match="idempotency key") as name:
+        connect(server.url).push({"src": 1, "dst": 2, "ts": 3}, idempotency_key=secret)
+    assert not any("s3" in str(caught.value) for caught in (key, name))
+
+
+@pytest.mark.parametrize(("name", "value"), [("x-tenant", "s3cret\n"), ("x-tenant", "\u00e9"), ("x tenant", "a")])
+def test_a_header_that_cannot_be_sent_is_refused_and_not_shown(connect: Connect, name: str, value: str) -> None:
+    with pytest.raises(ValueError, match=f"the header '{name}' cannot be sent") as caught:
+        connect("http://127.0.0.1:1", headers={name: value})
+    assert "s3cret" not in str(caught.value)
+
+
+def test_a_password_in_the_address_is_sent_and_not_shown(connect: Connect) -> None:
+    with serving([LEVEL]) as server:
+        client = connect(server.url.replace("//", "//me:s3cr%40t@") + "/graph/")
+        client.get_log_level()
+        assert server.seen[0].headers["authorization"] == "Basic bWU6czNjckB0"
+        assert server.seen[0].path == "/graph/v1/admin/log-level"
+        assert client.url == f"{server.url}/graph"
+    with pytest.raises(evergraph.ConnectionFailedError) as caught:
+        connect("http://me:s3cret@127.0.0.1:1", retry=Retry(attempts=1)).status()
+    assert "s3cret" not in str(caught.value)
+    with pytest.raises(ValueError, match="not both"):
+        connect("http://me:s3cret@127.0.0.1:1", api_key="key")
+    for url in ("ftp://me:s3cret@a", "http://me:s3/cret@a"):
+        with pytest.raises(ValueError, match="the url is no address") as refused:
+            connect(url)
+        assert "s3" not in str(refused.value)
+
+
+def test_responses_of_this_machine_are_not_compressed(connect: Connect) -> None:
+    with serving([LEVEL]) as server:
+        connect(server.url).get_log_level()
+        assert server.seen[0].headers["accept-encoding"] == "identity"
+        connect(server.url, headers={"Accept-Encoding": "gzip"}).get_log_level()
+        assert server.seen[1].headers["accept-encoding"] == "gzip"
+    assert "accept-encoding" not in transport("http://10.0.0.1", None, 1.0, True, None, None)["headers"]
+
+
+@pytest.mark.parametrize("url", ["", "127.0.0.1:8080", "ftp://a", "http://", "http://a:b"])
 def test_an_address_that_is_none_is_refused(connect: Connect, url: str) -> None:
     with pytest.raises(ValueError, match="no address of a daemon"):
         connect(url)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Generator
 from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
@@ -20,8 +21,8 @@ STATUSES = frozenset({429, 502, 503, 504})
 class Retry:
     """How often and how soon requests are sent again that may be: reads, and pushes with idempotency keys.
 
-    Before attempt n + 1 it waits for a random time up to `backoff * 2**n` seconds, at least for half of that, and at
-    least for as long as `Retry-After` says. A request is given up at once if it would have to wait longer than
+    Before attempt n + 1 it waits for a random time up to `backoff * 2**(n - 1)` seconds and `wait_max`, at least for
+    half of that, and at least for as long as `Retry-After` says. A request is given up at once if that is longer than
     `wait_max`.
 
     Attributes:
@@ -55,10 +56,11 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A request without a response."""
+    """A request without a response; `passes`: it may get one if it is sent again."""
 
     reason: str
     cause: Exception
+    passes: bool = True
 
 
 Step: TypeAlias = Request | Pause
@@ -90,9 +92,11 @@ def with_retries(operation: Operation[T], retry: Retry) -> Generator[Step, Outco
 
 def _attempt(wanted: Request, retry: Retry) -> Generator[Step, Outcome, Reply]:
     failures = 0
+    if wanted.pause > 0:
+        yield Pause(wanted.pause)
     while True:
         outcome = yield wanted
-        if isinstance(outcome, Reply) and outcome.status in wanted.results:
+        if isinstance(outcome, Reply) and wanted.is_answered(outcome):
             return outcome
         error: ApiError | ConnectionFailedError
         if isinstance(outcome, Reply):
@@ -102,9 +106,9 @@ def _attempt(wanted: Request, retry: Retry) -> Generator[Step, Outcome, Reply]:
             failure = outcome if isinstance(outcome, Failure) else Failure("no outcome", RuntimeError())
             error = ConnectionFailedError(f"{wanted.operation}: {failure.reason}")
             error.__cause__ = failure.cause
-            again, after = True, None
+            again, after = failure.passes, None
         failures += 1
         seconds = retry.wait(failures, after) if again and wanted.repeatable else None
-        if seconds is None:
+        if seconds is None or (wanted.until is not None and time.monotonic() + seconds >= wanted.until):
             raise error
         yield Pause(seconds)

@@ -15,6 +15,15 @@ from .state import Limits
 
 OPTIONAL = ("type", "label", "idempotency_key", "op", "node")
 
+WHOLE = frozenset({"src", "dst", "node", "ts"})
+"""Members that are integers where they are numbers. pandas makes floats of a column of integers with a gap."""
+
+EXACT_MAX = 2**53
+"""Floats of this size and above stand for several integers."""
+
+SLICE_ROWS = 10_000
+"""Rows of a frame that are held as Python's values at once."""
+
 
 @dataclass(frozen=True, slots=True)
 class Line:
@@ -32,7 +41,10 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """Lines of one request: the place of the first among all events, how many they are, whether all bring a key."""
+    """Lines of one request: the place of the first among all events, how many they are, whether all bring a key.
+
+    `node` is a key of them that the daemon takes, if there is one.
+    """
 
     text: bytes
     first: int
@@ -87,7 +99,7 @@ def _of_mappings(events: Iterable[Mapping[str, Any]]) -> Iterator[Line]:
         node = event.get("src", event.get("node"))
         try:
             key = None if node is None else key_of(node)
-        except TypeError:  # the daemon rejects such an event, and says why
+        except (TypeError, ValueError):  # the daemon rejects such an event, and says why
             key = None
         yield Line(text, event.get("idempotency_key") is not None, key)
 
@@ -125,8 +137,19 @@ def feature_rows(msg: ArrayLike, count: int) -> np.ndarray[Any, np.dtype[np.floa
     return rows
 
 
-def node_keys(name: str, keys: ArrayLike) -> list[Any]:
-    """Node keys of an array or a sequence as a list, and no deeper than that."""
+def node_keys(name: str, keys: ArrayLike, count: int | None = None) -> list[Any]:
+    """Node keys of an array or a sequence as a list, and no deeper than that; one key goes with all `count` events.
+
+    Raises:
+        TypeError: They are bytes, or one key where a sequence is needed.
+        ValueError: They have more than one dimension.
+    """
+    if isinstance(keys, bytes | bytearray):
+        raise TypeError(f"{name} is of type {type(keys).__name__}; decode it, as a node key is a string or an integer")
+    if isinstance(keys, str | int) or getattr(keys, "ndim", 1) == 0:
+        if count is None:
+            raise TypeError(f"{name} is one node key; give a sequence of them")
+        return [key_of(keys)] * count
     values: list[Any] = keys.tolist() if hasattr(keys, "tolist") else list(keys)  # type: ignore[arg-type]
     if values and isinstance(values[0], list | tuple):
         raise ValueError(f"{name} has more than one dimension; give one node key for each event, shape (n,)")
@@ -134,7 +157,8 @@ def node_keys(name: str, keys: ArrayLike) -> list[Any]:
 
 
 def _of_arrays(src: ArrayLike, dst: ArrayLike, t: ArrayLike, msg: ArrayLike | None) -> Iterator[Mapping[str, Any]]:
-    sources, destinations, times = node_keys("src", src), node_keys("dst", dst), event_times(t)
+    times = event_times(t)
+    sources, destinations = node_keys("src", src, len(times)), node_keys("dst", dst, len(times))
     if not len(sources) == len(destinations) == len(times):
         raise ValueError(f"src, dst and t are of lengths {len(sources)}, {len(destinations)} and {len(times)}")
     features = None if msg is None else feature_rows(msg, len(times))
@@ -171,13 +195,43 @@ def _of_frame(frame: Any, names: Sequence[str]) -> Iterator[Mapping[str, Any]]:
     kept |= {"ts": time} if time in names else {}
     lists = next((name for name in ("features", "msg") if name in names), None)
     kept |= {} if lists is None else {"features": lists}
+    for start in range(0, len(frame), SLICE_ROWS):
+        yield from _of_slice(_rows(frame, start), start, kept, numbered)
+
+
+def _rows(frame: Any, start: int) -> Any:
+    """`SLICE_ROWS` rows of a frame."""
+    return frame.iloc[start : start + SLICE_ROWS] if hasattr(frame, "iloc") else frame.slice(start, SLICE_ROWS)
+
+
+def _of_slice(frame: Any, start: int, kept: Mapping[str, str], numbered: Sequence[str]) -> Iterator[Mapping[str, Any]]:
     columns = {member: _column(frame, name) for member, name in kept.items()}
+    for name in columns.keys() & WHOLE:
+        columns[name] = [_whole(value, name, start + place) for place, value in enumerate(columns[name])]
     features = list(zip(*(_column(frame, name) for name in numbered), strict=True)) if numbered else None
-    for place in range(len(next(iter(columns.values())))):
+    for place in range(len(frame)):
         event = {name: values[place] for name, values in columns.items() if not is_missing(values[place])}
-        if features is not None and not any(is_missing(value) for value in features[place]):
-            event["features"] = features[place]
+        row = None if features is None else _row_of(features[place], start + place)
+        if row is not None:
+            event["features"] = row
         yield event
+
+
+def _whole(value: Any, name: str, place: int) -> Any:
+    """A whole number as an integer; the daemon refuses other floats, and says why."""
+    if not isinstance(value, float) or not value.is_integer():
+        return value
+    if abs(value) >= EXACT_MAX:
+        raise ValueError(f"{name} of event {place} is the float {value:.0f}, which may have been rounded; use integers")
+    return int(value)
+
+
+def _row_of(features: Sequence[Any], place: int) -> Sequence[Any] | None:
+    """Features of an event; `None` if all are missing."""
+    missing = [number for number, value in enumerate(features) if is_missing(value)]
+    if missing and len(missing) < len(features):
+        raise ValueError(f"the feature f{missing[0]} of event {place} is missing; give all of an event's, or none")
+    return None if missing else features
 
 
 def is_missing(value: object) -> bool:
@@ -194,15 +248,25 @@ def bodies(events: Iterable[Line], limits: Limits) -> Iterator[Body]:
     for line in events:
         length = len(line.text) + 1
         if held and (len(held) >= limits.batch_items_max or size + length > limits.body_bytes_max):
-            yield _body(held, first)
+            yield _body(held, first, limits)
             first, held, size = first + len(held), [], 0
         held.append(line)
         size += length
     if held:
-        yield _body(held, first)
+        yield _body(held, first, limits)
 
 
-def _body(held: Sequence[Line], first: int) -> Body:
-    node = next((line.node for line in held if line.node is not None), None)
+def _body(held: Sequence[Line], first: int, limits: Limits) -> Body:
+    node = next((line.node for line in held if _is_allowed(line.node, limits)), None)
     text = b"\n".join([line.text for line in held])
     return Body(text, first, len(held), all(line.keyed for line in held), node)
+
+
+def _is_allowed(key: Key | None, limits: Limits) -> bool:
+    """Whether the daemon takes a node key."""
+    if key is None or isinstance(key, int):
+        return key is not None and -(2**63) <= key < 2**63
+    try:
+        return 0 < len(key.encode()) <= limits.text_bytes_max
+    except UnicodeEncodeError:  # half of a pair of UTF-16
+        return False

@@ -41,7 +41,8 @@ def keys_of(keys: Iterable[Any] | Key, name: str) -> list[Key]:
         ValueError: There are none.
         TypeError: One is no node key.
     """
-    many = [keys] if isinstance(keys, str | int) or getattr(keys, "ndim", 1) == 0 else keys
+    is_one = isinstance(keys, str | int | bytes | bytearray) or getattr(keys, "ndim", 1) == 0 or hasattr(keys, "as_py")
+    many: Iterable[Any] = [keys] if is_one else keys  # type: ignore[assignment]
     found = [key_of(key) for key in many]
     if not found:
         raise ValueError(f"{name} is empty; list at least one")
@@ -382,8 +383,7 @@ def _info_of(document: Mapping[str, Any]) -> Info:
 
 def health(operation: str) -> Operation[Health]:
     """Checks of the daemon. It responds with 503 if one failed, and then has the same report."""
-    wanted = request(operation, results=frozenset({200, 503}))
-    return call(wanted, _health_of)
+    return call(replace(request(operation), reports=True), _health_of)
 
 
 def _health_of(document: Mapping[str, Any]) -> Health:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from ._events import Body, Line, bodies
 from ._operations import freshness_of, info
-from ._requests import Operation, Reply, Request, parsed, rejected_of, request
+from ._requests import Operation, Reply, Request, is_visible, parsed, rejected_of, request
 from .errors import AllRejectedError, EvergraphError, ForbiddenError, NotYetVisibleError, UnknownNodeError
 from .results import Freshness, Key, PushResult, Rejected
 from .state import Limits
@@ -19,6 +19,9 @@ from .state import Limits
 Wait = Literal["durable", "visible"]
 
 IDEMPOTENCY_KEY_MAX = 255
+
+PAUSE_SECONDS = 0.05
+"""Between two requests that ask whether events are visible: `api.wait_ms_max` may be 0, and then none waits."""
 
 
 @dataclass(slots=True)
@@ -34,8 +37,8 @@ def push(
     """Stores events, in as many requests as the limits of the daemon ask for."""
     if wait not in ("durable", "visible", None):
         raise ValueError(f'wait is {wait!r}; it must be "durable", "visible" or None')
-    if idempotency_key is not None and not 1 <= len(idempotency_key) <= IDEMPOTENCY_KEY_MAX:
-        raise ValueError(f"the idempotency key has {len(idempotency_key)} characters, not 1 to {IDEMPOTENCY_KEY_MAX}")
+    if idempotency_key is not None:
+        _check_key(idempotency_key)
     if known.limits is None:
         known.limits = yield from _limits()
     limits = known.limits
@@ -66,6 +69,13 @@ def push(
     if wait == "visible":
         total = yield from _until_visible(total, "0" if found is None else str(found), limits, wait_seconds)
     return total
+
+
+def _check_key(idempotency_key: str) -> None:
+    if not 1 <= len(idempotency_key) <= IDEMPOTENCY_KEY_MAX:
+        raise ValueError(f"the idempotency key has {len(idempotency_key)} characters, not 1 to {IDEMPOTENCY_KEY_MAX}")
+    if not is_visible(idempotency_key):
+        raise ValueError("the idempotency key must be visible ASCII characters; strip line ends and blanks")
 
 
 def _limits() -> Operation[Limits]:
@@ -140,19 +150,23 @@ def _merged(one: PushResult, other: PushResult) -> PushResult:
 def _until_visible(total: PushResult, key: str, limits: Limits, seconds: float) -> Operation[PushResult]:
     """Waits until what was pushed is reflected, by requests that wait in the daemon."""
     deadline = time.monotonic() + seconds
+    pause = 0.0
     while True:
-        left_ms = max(0, round(1000 * (deadline - time.monotonic())))
+        left_ms = max(0, round(1000 * (deadline - time.monotonic() - pause)))
         query = {
             "neighbors": 0,
             "min_position": total.end_position,
             "wait_ms": min(left_ms, limits.wait_ms_max),
         }
+        wanted = request("get_node", path={"key": key}, query=query)
         try:
-            reply: Reply = yield request("get_node", path={"key": key}, query=query)
+            reply: Reply = yield replace(wanted, pause=pause, until=deadline)
         except UnknownNodeError as error:  # the position was reached; the node may have been deleted
             freshness = freshness_of(error.details["freshness"])
         except NotYetVisibleError as error:
-            if time.monotonic() < deadline:
+            left = deadline - time.monotonic()
+            if left > 0:
+                pause = min(PAUSE_SECONDS, left)
                 continue
             error.partial = total
             raise

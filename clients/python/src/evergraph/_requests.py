@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any, TypeAlias, TypeVar
 from urllib.parse import quote
 
@@ -52,6 +53,9 @@ ROUTES: Mapping[str, tuple[str, str]] = {
 }
 """Method and path of every operation of the OpenAPI document."""
 
+WAIT_SECONDS = 1.0
+"""How long the daemon waits for `min_position` where the request does not say."""
+
 READS = frozenset(
     name for name in ROUTES if name.split("_")[0] in {"check", "compute", "export", "find", "get", "list", "score"}
 )
@@ -60,7 +64,15 @@ READS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request: `path` and `query` are percent-encoded; `repeatable` says whether it may be sent again."""
+    """A request, whose path and query are percent-encoded.
+
+    Attributes:
+        repeatable: Whether it may be sent again.
+        reports: Whether 503 may come with a report of checks, which is a result.
+        pause: Seconds to wait before it is sent.
+        wait: For how long the daemon may wait before it responds, seconds.
+        until: Time of `time.monotonic` from which on it is not sent again.
+    """
 
     operation: str
     method: str
@@ -68,8 +80,14 @@ class Request:
     headers: tuple[tuple[str, str], ...] = ()
     body: bytes | None = None
     repeatable: bool = False
-    # A health check that fails responds with 503 and a report.
-    results: frozenset[int] = frozenset({200})
+    reports: bool = False
+    pause: float = 0.0
+    wait: float = 0.0
+    until: float | None = None
+
+    def is_answered(self, reply: Reply) -> bool:
+        """Whether a response is the result, and no error."""
+        return reply.status == 200 or (self.reports and reply.status == 503 and _is_report(reply))
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +110,6 @@ def request(
     path: Mapping[str, str] | None = None,
     query: Mapping[str, object] | None = None,
     document: Mapping[str, Any] | None = None,
-    results: frozenset[int] = frozenset({200}),
 ) -> Request:
     """The request of an operation. Members of `query` and `document` that are `None` are left out."""
     method, template = ROUTES[operation]
@@ -107,7 +124,21 @@ def request(
         headers = (("content-type", "application/json"),)
     elif method != "GET":
         body = b""
-    return Request(operation, method, place, headers, body, operation in READS, results)
+    wait = _wait({**(query or {}), **(document or {})})
+    return Request(operation, method, place, headers, body, operation in READS, wait=wait)
+
+
+def _wait(members: Mapping[str, object]) -> float:
+    """For how long the daemon waits for `min_position`, seconds."""
+    wait_ms = members.get("wait_ms")
+    if members.get("min_position") is None:
+        return 0.0
+    return max(0, int(wait_ms)) / 1000 if isinstance(wait_ms, Integral) else WAIT_SECONDS
+
+
+def is_visible(text: str) -> bool:
+    """Whether a text is visible ASCII, as a key in a header has to be."""
+    return bool(text) and all("!" <= character <= "~" for character in text)
 
 
 def _word(value: object) -> str:
@@ -121,24 +152,30 @@ def encode(document: Any) -> bytes:
         ValueError: A number is not finite, which JSON cannot express.
         TypeError: A value has no form in JSON.
     """
-    return json.dumps(document, separators=(",", ":"), allow_nan=False, default=_plain).encode()
+    return _ENCODER.encode(document).encode()
 
 
 def _plain(value: Any) -> Any:
-    """NumPy's numbers and arrays as those of Python."""
-    tolist = getattr(value, "tolist", None)
-    if tolist is None:
+    """NumPy's and Arrow's values as those of Python."""
+    plain = getattr(value, "tolist", None) or getattr(value, "as_py", None)
+    if plain is None:
         raise TypeError(f"{value!r} ({type(value).__name__}) cannot be written as JSON")
-    return tolist()
+    return plain()
+
+
+_ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False, default=_plain)
 
 
 def key_of(value: object) -> Key:
-    """A node key as JSON has it: NumPy's integers and strings become Python's.
+    """A node key as JSON has it: integers and strings of NumPy and Arrow become Python's.
 
     Raises:
         TypeError: It is neither a string nor an integer.
     """
-    plain = value if isinstance(value, str | int) else getattr(value, "item", lambda: value)()
+    plain: object = value
+    if not isinstance(value, str | int):
+        convert = getattr(value, "item", None) or getattr(value, "as_py", None)
+        plain = value if convert is None else convert()
     if isinstance(plain, str | int) and not isinstance(plain, bool):
         return str(plain) if isinstance(plain, str) else plain
     raise TypeError(f"{value!r} ({type(value).__name__}) is no node key; use a string or an integer")
@@ -193,6 +230,14 @@ def _rejected(details: Mapping[str, Any]) -> tuple[tuple[Rejected, ...], int]:
 def rejected_of(entry: Mapping[str, Any]) -> Rejected:
     """A rejected event of a response."""
     return Rejected(int(entry["index"]), str(entry["reason"]), str(entry["detail"]))
+
+
+def _is_report(reply: Reply) -> bool:
+    """Whether it is the daemon's report of its checks, and not of what stands in between."""
+    try:
+        return isinstance(json.loads(reply.body)["checks"], dict)
+    except (ValueError, LookupError, TypeError):
+        return False
 
 
 def retry_after(reply: Reply) -> float | None:

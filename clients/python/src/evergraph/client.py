@@ -20,7 +20,7 @@ from ._operations import Unknown
 from ._push import Known, Wait
 from ._push import push as push_events
 from ._requests import Operation, request
-from ._transport import failure_of, options, reply_of
+from ._transport import failure_of, options, reply_of, shown, timeout_of
 from .results import Anomalies, Embeddings, Key, NeighborPage, Node, NodeMap, PushResult, Rankings, Scores
 from .state import Health, Info, Status
 
@@ -36,16 +36,17 @@ class Client:
     comes, and `MalformedResponseError` if the response is not one of Evergraph.
 
     Args:
-        url: Address of the daemon, such as `https://graph.example.org`; a path before the routes is kept.
+        url: Address of the daemon, such as `https://graph.example.org`; a path before the routes is kept. A name and a
+            password in it are for what stands before the daemon (HTTP Basic), and are shown nowhere.
         api_key: A key of the daemon's `api.keys_file`, if it has one.
-        timeout: Longest time without progress of a request, seconds.
+        timeout: Longest time without progress of a request, seconds; a wait for `min_position` is not counted.
         retry: How often and how soon requests are sent again.
         verify: For HTTPS: whether to check the certificate, or a file of certificates to trust, or an SSL context.
         headers: Further headers of every request.
         trust_env: Whether the environment's proxies are used; by default they are, but not for this machine.
 
     Raises:
-        ValueError: The address or the timeout is impossible.
+        ValueError: The address or the timeout is impossible, or the key or a header cannot be sent.
     """
 
     def __init__(
@@ -59,7 +60,8 @@ class Client:
         headers: Mapping[str, str] | None = None,
         trust_env: bool | None = None,
     ) -> None:
-        self.url = url.rstrip("/")
+        self.url = shown(url)
+        self._daemon: object = None  # a daemon that ends when nobody holds it
         self._retry = retry
         self._known = Known()
         self._http = httpx2.Client(**options(url, api_key, timeout, verify, headers, trust_env))
@@ -331,10 +333,10 @@ class Client:
         Args:
             events: Mappings with the members of the API (`src`, `dst`, `ts`, `features`, `type`, `op`, …); or a frame
                 of pandas, polars or pyarrow with such columns (`t` is as good as `ts`; features are the columns `f0`,
-                `f1`, … or lists in `features` or `msg`); or an object with `src`, `dst`, `t` and `msg`, as PyG's
-                `TemporalData`.
-            src: Sources, shape (n,), in place of `events`.
-            dst: Destinations, shape (n,).
+                `f1`, … or lists in `features` or `msg`; an event whose features are all missing has none); or an object
+                with `src`, `dst`, `t` and `msg`, as PyG's `TemporalData`.
+            src: Sources, shape (n,), in place of `events`; a single one goes with all events.
+            dst: Destinations, shape (n,); a single one goes with all events.
             t: Event times, integers in the unit of the stream, shape (n,).
             msg: Features, shape (n, f); as many as `Info.edge_feature_dimension`.
             wait: `visible`: return only once embeddings and scores reflect the events; the key must be allowed to read.
@@ -342,8 +344,9 @@ class Client:
             wait_seconds: How long to wait for `visible`, seconds.
             idempotency_key: A name for this push, at most 255 visible ASCII characters. A push of the same events under
                 the same name stores each once, however they are cut into requests, as long as the daemon remembers
-                their keys (`ingest.idempotency_keys_max`); equal events of one push are all stored. Failed requests
-                are sent again. An event's own key goes first.
+                their keys (`ingest.idempotency_keys_max`); equal events of one push are all stored. Events are the
+                same if their JSON is, byte by byte: with members in the same order, and numbers of the same types.
+                Failed requests are sent again. An event's own key goes first.
 
         Returns:
             Positions, counts, and which events were rejected.
@@ -498,7 +501,13 @@ class Client:
             time.sleep(step.seconds)
             return None
         try:
-            response = self._http.request(step.method, step.path, headers=dict(step.headers), content=step.body)
+            response = self._http.request(
+                step.method,
+                step.path,
+                headers=dict(step.headers),
+                content=step.body,
+                timeout=timeout_of(self._http.timeout, step.wait),
+            )
         except httpx2.RequestError as error:
             failure: Failure = failure_of(error, self.url)
             return failure

@@ -27,8 +27,9 @@ STOP_SECONDS = 30.0
 
 
 class Daemon:
-    """A running daemon. Use it in a `with` statement, or call `stop`; it ends with the interpreter in any case.
+    """A running daemon. Use it in a `with` statement, or call `stop`.
 
+    It ends as well once nobody holds it or a client of it that it made, and with the interpreter in any case.
     An interpreter that is killed leaves a temporary data directory behind, but no daemon. It belongs to the process
     that started it: a forked child cannot stop it, and does not when it ends.
 
@@ -72,12 +73,16 @@ class Daemon:
         return self._log.text()
 
     def client(self, **options: Any) -> Client:
-        """A client of it; arguments as of `Client`."""
-        return Client(self.url, **options)
+        """A client of it, which holds it; arguments as of `Client`."""
+        client = Client(self.url, **options)
+        client._daemon = self
+        return client
 
     def async_client(self, **options: Any) -> AsyncClient:
-        """A client of it for asyncio; arguments as of `AsyncClient`."""
-        return AsyncClient(self.url, **options)
+        """A client of it for asyncio, which holds it; arguments as of `AsyncClient`."""
+        client = AsyncClient(self.url, **options)
+        client._daemon = self
+        return client
 
     def stop(self) -> None:
         """Stops it: it drains its queue and writes a checkpoint; after 30 s it is killed.
@@ -222,7 +227,7 @@ def run(
         settings: Settings with `__` in place of the dot: `learner__train=False`; `deploy/evergraph.toml` lists all.
 
     Returns:
-        The daemon. Leaving its `with` statement stops it.
+        The daemon. Leaving its `with` statement stops it, and so does letting go of it and of its clients.
 
     Raises:
         DaemonStartError: It ended or did not get ready in time; the message has the end of its log.

@@ -24,7 +24,10 @@ class EvergraphError(Exception):
 
 
 class ConnectionFailedError(EvergraphError):
-    """No response came: the daemon cannot be reached, or the connection broke or timed out. `__cause__` has more."""
+    """No response came whole: the daemon cannot be reached, or the connection broke or timed out.
+
+    What was sent may have been stored or done. `__cause__` has more.
+    """
 
 
 class MalformedResponseError(EvergraphError):
@@ -62,6 +65,10 @@ class ApiError(EvergraphError):
         self.request_id = request_id
         self.retry_after = retry_after
         super().__init__(message)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        arguments = (self.operation, self.status, self.error_type, self.message, self.details)
+        return type(self), (*arguments, self.request_id, self.retry_after), vars(self)
 
     def __str__(self) -> str:
         place = f", request {self.request_id}" if self.request_id else ""
@@ -113,11 +120,14 @@ class NotYetVisibleError(ApiError):
 
 
 class RateLimitedError(ApiError):
-    """The key's rate limit or a queue is exhausted (429). Nothing was stored."""
+    """The key's rate limit or a queue is exhausted (429). Nothing of this request was stored; see `partial`."""
 
 
 class UnavailableError(ApiError):
-    """The daemon cannot serve this now: busy, starting, stopping, no model, disk full (503). Nothing was stored."""
+    """The daemon cannot serve this now: busy, starting, stopping, no model, disk full (503).
+
+    Nothing of this request was stored; see `partial`.
+    """
 
 
 class RequestTimeoutError(ApiError):

@@ -9,7 +9,6 @@ import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import repeat
 from pathlib import Path
 from typing import Any, Literal
 
@@ -162,7 +161,7 @@ def evaluate(
         for flag, drawn in (("negatives", negatives), ("val-negatives", val_negatives)):
             command += [f"--{flag}", _negatives(folder / f"{flag}.csv", drawn)]
         if masked is not None:
-            rows = ((key,) for key in node_keys("masked", masked))
+            rows = ((key,) for key in node_keys("masked", masked, 1))
             command += ["--masked", _write(folder / "masked.csv", ["node"], rows)]
         if candidates is not None:
             command += ["--candidates", str(candidates)]
@@ -209,7 +208,8 @@ def _negatives(path: Path, negatives: Negatives) -> str:
 def _write_events(
     path: Path, src: ArrayLike, dst: ArrayLike, t: ArrayLike, msg: ArrayLike | None, label: ArrayLike | None
 ) -> None:
-    sources, destinations, times = node_keys("src", src), node_keys("dst", dst), event_times(t)
+    times = event_times(t)
+    sources, destinations = node_keys("src", src, len(times)), node_keys("dst", dst, len(times))
     lengths = [len(sources), len(destinations), len(times)]
     if len(set(lengths)) != 1:
         raise ValueError(f"src, dst and t are of lengths {lengths[0]}, {lengths[1]} and {lengths[2]}")
@@ -220,10 +220,10 @@ def _write_events(
         if len(labels) != count:
             raise ValueError(f"label is of length {len(labels)}, and there are {count} events")
         names, columns = [*names, "label"], [*columns, labels.tolist()]
-    rows: Any = repeat(()) if msg is None else feature_rows(msg, count).astype(np.float64).tolist()
-    width = 0 if msg is None else feature_rows(msg, count).shape[1]
-    names += [f"f{place}" for place in range(width)]
-    _write(path, names, ((*event, *row) for event, row in zip(zip(*columns, strict=True), rows, strict=False)))
+    # NumPy writes a float of 32 bits as the shortest text that reads as the same float.
+    rows = np.empty((count, 0), np.float32) if msg is None else feature_rows(msg, count)
+    names += [f"f{place}" for place in range(rows.shape[1])]
+    _write(path, names, ((*event, *row) for event, row in zip(zip(*columns, strict=True), rows, strict=True)))
 
 
 def _evaluation(text: str) -> Evaluation:

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ._html import freshness_line, page, table
+from ._polars import polars_frame
 
 Key = str | int
 """A node key: a string of at most 1024 bytes, or an integer of 64 bits with sign. `7` and `"7"` are one node."""
@@ -91,6 +92,16 @@ class Embeddings:
 
         return pandas.DataFrame(self.array, index=pandas.Index(self.nodes, name="node", dtype=object))
 
+    def to_polars(self) -> Any:
+        """A data frame with the columns `node` and, of type `Array(Float32, d)`, `embedding`.
+
+        Keys are integers if all are, else text.
+
+        Raises:
+            ImportError: polars is not installed.
+        """
+        return polars_frame({"node": self.nodes, "embedding": self.array})
+
     def _repr_html_(self) -> str:
         rows = [
             (node, "cold" if cold else "" if found else self.errors.get(place, "missing"), *vector[:4].tolist())
@@ -147,8 +158,19 @@ class Scores:
         """
         import pandas
 
+        return pandas.DataFrame(self._columns())
+
+    def to_polars(self) -> Any:
+        """A data frame with the columns of `to_pandas`. Keys are integers if all of a column are, else text.
+
+        Raises:
+            ImportError: polars is not installed.
+        """
+        return polars_frame(self._columns())
+
+    def _columns(self) -> dict[str, Any]:
         columns = {"score": self.array, "percentile": self.percentile, "cold": self.cold}
-        return pandas.DataFrame({"src": self.src, "dst": self.dst, **columns})
+        return {"src": self.src, "dst": self.dst, **columns}
 
     def _repr_html_(self) -> str:
         rows = [
@@ -251,6 +273,23 @@ class Rankings:
 
         names = ("of", "rank", "node", "score", "cold")
         return pandas.DataFrame([dict(zip(names, row, strict=True)) for row in self._rows()], columns=list(names))
+
+    def to_polars(self) -> Any:
+        """A data frame with the columns of `to_pandas`. Keys are integers if all of a column are, else text.
+
+        Raises:
+            ImportError: polars is not installed.
+        """
+        results = self.results
+        return polars_frame(
+            {
+                "of": tuple(ranking.of for ranking in results for _ in ranking.nodes),
+                "rank": np.array([rank for ranking in results for rank in range(1, len(ranking) + 1)], np.int64),
+                "node": tuple(node for ranking in results for node in ranking.nodes),
+                "score": np.concatenate([np.empty(0, np.float32), *(ranking.scores for ranking in results)]),
+                "cold": np.concatenate([np.empty(0, np.bool_), *(ranking.cold for ranking in results)]),
+            }
+        )
 
     def _rows(self) -> Iterator[tuple[Any, ...]]:
         for ranking in self.results:
@@ -399,6 +438,17 @@ class NeighborPage:
         """
         import pandas
 
+        return pandas.DataFrame(self._columns())
+
+    def to_polars(self) -> Any:
+        """A data frame with the columns of `to_pandas`. Keys are integers if all are, else text.
+
+        Raises:
+            ImportError: polars is not installed.
+        """
+        return polars_frame(self._columns())
+
+    def _columns(self) -> dict[str, Any]:
         columns: dict[str, Any] = {
             "neighbor": self.neighbors,
             "outgoing": self.outgoing,
@@ -408,7 +458,7 @@ class NeighborPage:
         }
         if self.features is not None:
             columns |= {f"f{place}": column for place, column in enumerate(self.features.T)}
-        return pandas.DataFrame(columns)
+        return columns
 
     def _repr_html_(self) -> str:
         ways = np.where(self.outgoing, "out", "in").tolist()
