@@ -34,7 +34,7 @@ feast: ## keep an online store of Feast as of now by the change feed, and compar
 
 feed-bench: ## measure what the change feed costs training; FEED_SECONDS=20
 	@scripts/setup.sh test
-	FEED_SECONDS="$${FEED_SECONDS:-20}" cargo test --locked --release --test it what_a_feed_costs -- --ignored --nocapture
+	FEED_SECONDS="$${FEED_SECONDS:-20}" cargo test --locked --profile checked --test it what_a_feed_costs -- --ignored --nocapture
 
 debezium: ## kill daemon, Debezium, Kafka and PostgreSQL while rows change, and compare the edges; ROUNDS=8, SEED=1
 	@scripts/setup.sh debezium
@@ -92,7 +92,7 @@ learning-curve: ## draw the learning curve of the front page, TGN beside EdgeBan
 screenshots: ## take the pictures of docs/console.md on a real stream; DATA=folder with wikipedia.csv.gz
 	@[ -e "$(DATA)/wikipedia.csv.gz" ] || { echo "screenshots: there is no $(DATA)/wikipedia.csv.gz" >&2; exit 1; }
 	@scripts/setup.sh test
-	DATA="$(abspath $(DATA))" cargo test --locked --release --test it console_pages::pictures -- --ignored --nocapture
+	DATA="$(abspath $(DATA))" cargo test --locked --profile checked --test it console_pages::pictures -- --ignored --nocapture
 
 prequential: ## measure average precision under the prequential protocol on many streams; DATA=folder of event files, JSON=file
 	@[ -n "$(JSON)" ] || { echo "prequential: JSON=file names where the figures go" >&2; exit 1; }

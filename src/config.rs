@@ -20,6 +20,7 @@ use crate::device::disk::EngineChoice;
 use crate::graph::Retention;
 use crate::ingest::registry::Format;
 use crate::model::walk::Decay;
+use crate::serving::IndexPrecision;
 
 mod check;
 mod document;
@@ -192,7 +193,7 @@ section!(/// `[snapshot]`
 section!(/// `[io]`
     Io { bytes_per_second_max: u64 });
 section!(/// `[index]`
-    Index { bytes_max: u64, cpu_share: f64, coalesce_ms: u64 });
+    Index { bytes_max: u64, precision: IndexPrecision, cpu_share: f64, coalesce_ms: u64 });
 section!(/// `[anomalies]`
 Anomalies {
     percentile_min: f64, kept_max: usize, score_all: bool, topic: String, brokers: String, create_partitions: u64,

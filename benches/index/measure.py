@@ -2,7 +2,7 @@
 
     python3 benches/index/measure.py [--rows 200000] [--dimension 100] [--updates 5000]
 
-`evergraph bench index` goes first, and writes the vectors. Then USearch builds its graph of them, and is asked at
+`evergraph bench index` goes first, with rows of 32 and of 8 bits, and writes the vectors. Then USearch builds its graph of them, and is asked at
 several depths of search; recall is the share of the ten nearest by cosine that it finds. In the last part vectors change
 while it is asked: one is removed and another added under its key, in batches, by a thread of its own. Needs NumPy and
 USearch.
@@ -43,12 +43,15 @@ def main():
         path = Path(folder) / "vectors"
         shape = ["--rows", given.rows, "--dimension", given.dimension, "--updates", given.updates]
         threads = ["--threads", THREADS, "--queries", QUERIES, "--batch", BATCH, "--limit", LIMIT]
-        command = [EVERGRAPH, "bench", "index", *shape, *threads, "--vectors", path, "--json", "-"]
-        done = subprocess.run(list(map(str, command)), stdout=subprocess.PIPE, check=True, text=True)
-        ours = json.loads(done.stdout)
+        command = [EVERGRAPH, "bench", "index", *shape, *threads, "--json", "-"]
+        ours = {}
+        for precision, more in [("f32", ["--vectors", path]), ("int8", [])]:
+            words = list(map(str, [*command, "--precision", precision, *more]))
+            done = subprocess.run(words, stdout=subprocess.PIPE, check=True, text=True)
+            ours[precision] = json.loads(done.stdout)
         vectors = numpy.fromfile(path, numpy.float32).reshape(given.rows, given.dimension)
     vectors /= numpy.linalg.norm(vectors, axis=1, keepdims=True)
-    found = {"evergraph": ours, "usearch": usearch(vectors, given.updates)}
+    found = {"evergraph": ours["f32"], "evergraph_int8": ours["int8"], "usearch": usearch(vectors, given.updates)}
     found |= {"updates_per_second": given.updates, "load_average_before": round(load, 2)}
     (report.BENCHMARKS / "index.json").write_text(json.dumps(found, indent=1) + "\n")
     report.write(report.pages(report.BENCHMARKS))

@@ -21,6 +21,7 @@ ten nearest that are found. `make index-peers` measures again.
 Evergraph's questions include that the node is embedded and that results are computed anew; USearch is given the vector.
 The vectors are those of a model with random weights and node states, which is what `evergraph bench index` has.
 """
+OURS = {"evergraph": "Evergraph", "evergraph_int8": "Evergraph, rows of 8 bits"}
 BESIDE = """
 ## While rows change
 
@@ -32,23 +33,31 @@ BESIDE = """
 def pages(folder):
     """The page as a pair of its path and its text."""
     found = json.loads((folder / "index.json").read_text())
-    ours, peer = found["evergraph"], found["usearch"]
+    peer = found["usearch"]
+    all_ours = {name: found[key] for key, name in OURS.items() if key in found}
+    ours = found["evergraph"]
     on = ours["machine"]
     shape = {"rows": f"{ours['rows']:,}", "dimension": ours["dimension"]}
     lines = [HEAD.format(**shape, threads=on["threads"], cpu=on["cpu"])]
     lines.append("| | recall | p50 | p99 | in batches |\n|---|--:|--:|--:|--:|")
-    similar, beside = ours["similar_nodes"], ours["beside_updates"]
-    lines.append(row("Evergraph", "exact", similar, per_second(similar["batched_per_second"])))
+    for name, figures in all_ours.items():
+        similar = figures["similar_nodes"]
+        lines.append(row(name, similar.get("recall", "exact"), similar, per_second(similar["batched_per_second"])))
     for depth, figures in peer["depths"].items():
         lines.append(row(f"USearch, depth {depth}", figures["recall"], figures, per_second(figures["batched_per_second"])))
     built = digits(peer["build_rows_per_second"])
+    held = [f"{digits(figures['index_bytes'] / 1e6)} MB ({name})" for name, figures in all_ours.items()]
+    if len(held) > 1:
+        lines.append(f"\nRows of both kinds take {' and '.join(held)}.")
     lines.append(f"\nFilled at {digits(ours['fill_rows_per_second'])} rows/s on one thread, embedding included; ")
     lines[-1] += f"USearch builds its graph at {built} rows/s on {on['threads']}."
     lines.append(BESIDE.format(wanted=digits(found["updates_per_second"])))
     lines.append("| | rows changed per second | p50 | p99 | recall afterwards |\n|---|--:|--:|--:|--:|")
-    ours_beside = {"single_p50_seconds": beside["similar_nodes_p50_seconds"]}
-    ours_beside["single_p99_seconds"] = beside["similar_nodes_p99_seconds"]
-    lines.append(row("Evergraph", digits(beside["updated_rows_per_second"]), ours_beside, "exact"))
+    for name, figures in all_ours.items():
+        beside = figures["beside_updates"]
+        at = {f"single_p{p}_seconds": beside[f"similar_nodes_p{p}_seconds"] for p in (50, 99)}
+        recall = figures["similar_nodes"].get("recall")
+        lines.append(row(name, digits(beside["updated_rows_per_second"]), at, f"{recall:.3f}" if recall else "exact"))
     for depth, figures in peer["beside_updates"]["depths"].items():
         at = {f"single_{name}": value for name, value in figures.items()}
         rate = digits(peer["beside_updates"]["updated_rows_per_second"])

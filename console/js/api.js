@@ -6,7 +6,8 @@ import { ROOT } from "./root.js";
 // What the daemon says when it refuses: its words, its word for programs, its details.
 export class ApiError extends Error {
   constructor(status, body) {
-    super(body.error ?? `the daemon responded with status ${status}`);
+    // The page pushes one event at a time: why it was rejected says more than that none was accepted.
+    super(body.details?.rejected?.[0]?.detail ?? body.error ?? `the daemon responded with status ${status}`);
     Object.assign(this, { status, type: body.error_type ?? "", details: body.details ?? {} });
   }
 }
@@ -36,9 +37,18 @@ export const get = async (path, options) => (await open(path, options)).json();
 export const send = async (method, path, body, options) =>
   (await open(path, { method, text: body === undefined ? "" : JSON.stringify(body), ...options })).json();
 
+let known = null;
+export const forgetInfo = () => (known = null);
+
+// The settings of the daemon that matter to clients, asked for once, and again after a failure.
+export const info = () =>
+  (known ??= get("v1/info").catch((error) => {
+    forgetInfo();
+    throw error;
+  }));
+
 // So many items, or as many as the daemon takes in one request.
-export const atMost = async (wanted, options) =>
-  Math.min(wanted, (await get("v1/info", options)).limits.batch_items_max);
+export const atMost = async (wanted) => Math.min(wanted, (await info()).limits.batch_items_max);
 
 // A node key in a path. A number and its digits as text are one node, so all keys can be text.
 export const inPath = (node) => encodeURIComponent(String(node));

@@ -1,5 +1,5 @@
-// A canvas that fits its place and the screen, in light and dark, with words for the point under the pointer. What it
-// shows is told in words by its label, and its points are links in a table beside it: nothing needs the pointer.
+// A canvas that fits its place and the screen, in light and dark, with words for the point under the pointer, or that
+// the arrow keys lead to. What it shows is told in words by its label, and by a table beside it.
 
 import { watchScheme } from "./colors.js";
 import { html, useEffect, useRef, useState } from "./html.js";
@@ -8,7 +8,7 @@ const NEAR = 14;
 
 // `draw(context, width, height)` returns the points as { x, y, words, href }.
 export function Drawing({ label, ratio, draw }) {
-  const [canvas, points, pointer] = [useRef(null), useRef([]), useRef(null)];
+  const [canvas, points, pointer, place] = [useRef(null), useRef([]), useRef(null), useRef(-1)];
   const [width, setWidth] = useState(0);
   const [scheme, setScheme] = useState(0);
   const [near, setNear] = useState(null);
@@ -30,7 +30,7 @@ export function Drawing({ label, ratio, draw }) {
     context.clearRect(0, 0, width, height);
     points.current = draw(context, width, height);
     // What is drawn anew under the pointer keeps its words.
-    setNear(find());
+    setNear(pointer.current ? find() : (points.current[place.current] ?? null));
   }, [width, scheme, draw]);
   const find = () => {
     if (!pointer.current) return null;
@@ -52,15 +52,29 @@ export function Drawing({ label, ratio, draw }) {
     const found = find();
     if (found?.href) location.hash = found.href;
   };
+  const go = (index) => {
+    place.current = index;
+    setNear(points.current[index] ?? null);
+  };
+  const press = (event) => {
+    const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
+    const count = points.current.length;
+    if (step && count) {
+      event.preventDefault();
+      go((Math.max(place.current, step < 0 ? 0 : -1) + step + count) % count);
+    }
+    if (event.key === "Enter" && near?.href) location.hash = near.href;
+  };
   const tip = near && {
     left: `${Math.min(near.x + 12, Math.max(0, width - 190))}px`,
     top: `${Math.max(0, near.y - 34)}px`,
   };
   return html`
     <div class="drawing">
-      <canvas ref=${canvas} role="img" aria-label=${label} onPointerMove=${point}
-        onPointerLeave=${() => point(null)} onClick=${follow}></canvas>
-      ${near && html`<div class="tip" style=${tip}>${near.words}</div>`}
+      <canvas ref=${canvas} role="application" aria-label="${label}; arrow keys go from point to point" tabindex="0"
+        onPointerMove=${point} onPointerLeave=${() => point(null)} onClick=${follow} onKeyDown=${press}
+        onBlur=${() => go(-1)}></canvas>
+      <div role="status">${near && html`<div class="tip" style=${tip}>${near.words}</div>`}</div>
     </div>
   `;
 }

@@ -1,15 +1,19 @@
 // Push an event and watch it: stored, in the graph, reflected in responses, each with the time it took.
 
-import { get, inPath, open, send } from "./api.js";
+import { get, info, inPath, open, send } from "./api.js";
 import { count, fixed, joined, NONE, seconds } from "./format.js";
 import { html, useRef, useState } from "./html.js";
+import { Kept } from "./kept.js";
 import { Empty, nodeLink, Panel, Problem } from "./parts.js";
 
 const KEPT = 10;
 const WAIT_MS = 10_000;
+const RETRY_MS = 500;
+
+const pushed = new Kept(KEPT);
 
 const score = async (src, dst, position) => {
-  const wait = position === undefined ? {} : { min_position: position, wait_ms: WAIT_MS };
+  const wait = position === undefined ? {} : { min_position: position };
   const found = await send("POST", "v1/links/score", { pairs: [{ src, dst }], unknown: "prior", ...wait });
   return { value: found.scores[0]?.score ?? null, source: found.source };
 };
@@ -47,6 +51,19 @@ function read(form, latest) {
   return { src: of("src"), dst: of("dst"), time, type: of("type"), features };
 }
 
+// Waits until responses reflect every event below `end`, however far the learner is behind.
+async function reflected(node, end) {
+  for (;;) {
+    const wait = Math.min(WAIT_MS, (await info()).limits.wait_ms_max);
+    try {
+      return await get(`v1/nodes/${inPath(node)}?neighbors=0&min_position=${end}&wait_ms=${wait}`);
+    } catch (problem) {
+      if (problem.type !== "not_yet_visible") throw problem;
+      await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
+    }
+  }
+}
+
 // Pushes, then waits until responses reflect it; `step` takes what is known so far.
 async function push(event, step) {
   const before = await score(event.src, event.dst).catch(() => null);
@@ -63,7 +80,7 @@ async function push(event, step) {
     duplicate: stored.duplicates > 0,
     before,
   });
-  await get(`v1/nodes/${inPath(event.src)}?neighbors=0&min_position=${stored.end_position}&wait_ms=${WAIT_MS}`);
+  await reflected(event.src, stored.end_position);
   step({ visible: (performance.now() - sent) / 1000 });
   const after = await score(event.src, event.dst, stored.end_position).catch(() => null);
   step({ after });
@@ -77,7 +94,7 @@ const Step = ({ time, children }) =>
 function Pushed({ event, stored, position, duplicate, visible, before, after, error }) {
   const change = before?.value != null && after?.value != null;
   const place = `at position ${count(position)}${duplicate ? ", as a duplicate" : ""}`;
-  const reflected =
+  const seen =
     visible === undefined ? "to be reflected in responses" : html`<b class="visible">visible</b>: responses reflect it`;
   const by = after?.source === "baseline" ? ", by EdgeBank" : "";
   return html`
@@ -91,7 +108,7 @@ function Pushed({ event, stored, position, duplicate, visible, before, after, er
       <ol class="steps">
         <${Step} time=${0}>sent<//>
         <${Step} time=${stored}>${stored === undefined ? "to be stored" : `durable and in the graph, ${place}`}<//>
-        ${stored !== undefined && html`<${Step} time=${visible}>${reflected}<//>`}
+        ${stored !== undefined && html`<${Step} time=${visible}>${seen}<//>`}
       </ol>
       ${
         change &&
@@ -106,7 +123,7 @@ function Pushed({ event, stored, position, duplicate, visible, before, after, er
 
 export function Events({ live }) {
   const form = useRef(null);
-  const [pushed, setPushed] = useState([]);
+  const all = pushed.use();
   const [busy, setBusy] = useState(false);
   const [error, setError] = useState(null);
   if (!live.figures) return html`<${Empty}>Waiting for the first figures.<//>`;
@@ -120,10 +137,10 @@ export function Events({ live }) {
       return setError(problem);
     }
     const id = crypto.randomUUID?.() ?? Math.random();
-    const step = (changes) => setPushed((all) => all.map((one) => (one.id === id ? { ...one, ...changes } : one)));
+    const step = (changes) => pushed.change((all) => all.map((one) => (one.id === id ? { ...one, ...changes } : one)));
     setError(null);
     setBusy(true);
-    setPushed((all) => [{ id, event }, ...all].slice(0, KEPT));
+    pushed.change((all) => [{ id, event }, ...all]);
     await push(event, step).catch((problem) => step({ error: problem }));
     setBusy(false);
   };
@@ -147,7 +164,7 @@ export function Events({ live }) {
       </p>
     </section>
     <${Problem} error=${error} />
-    ${pushed.map((one) => html`<${Pushed} key=${one.id} ...${one} />`)}
-    ${!pushed.length && html`<${Empty}>Nothing was pushed from this page yet.<//>`}
+    ${all.map((one) => html`<${Pushed} key=${one.id} ...${one} />`)}
+    ${!all.length && html`<${Empty}>Nothing was pushed from this page yet.<//>`}
   `;
 }

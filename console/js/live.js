@@ -1,13 +1,15 @@
 // The stream of figures, for all pages of the console at once. It opens itself again when it breaks off, and rests
 // while nobody looks: a browser opens few connections to a server, and tabs in the background should not hold them.
 
-import { open } from "./api.js";
+import { forgetInfo, open } from "./api.js";
 import { History } from "./history.js";
 import { key } from "./key.js";
 import { Latest } from "./latest.js";
 
 // Figures come every second. Without any for so long, what the page shows is out of date.
 const STALE_MS = 3500;
+// A connection that is silent for so long is given up: the other end may be gone without a word.
+const SILENT_MS = 10_000;
 const RETRY_MS = [500, 1000, 2000, 5000];
 // No event is as long as that: what keeps growing is not our stream.
 const EVENT_CHARS_MAX = 16 << 20;
@@ -72,6 +74,7 @@ async function read(body) {
 }
 
 let current = new AbortController();
+let connection = { end: () => {}, begun: 0 };
 
 // Ends the stream and the pause before the next one.
 const restart = () => current.abort();
@@ -92,12 +95,15 @@ async function follow() {
     await visible();
     current = new AbortController();
     const { signal } = current;
-    const connection = new AbortController();
-    const end = () => connection.abort();
+    const opened = new AbortController();
+    const end = () => opened.abort();
     signal.addEventListener("abort", end);
     const begun = performance.now();
+    connection = { end: () => opened.abort(new Error("the daemon sends nothing")), begun };
+    // It may have been started anew, with other settings.
+    forgetInfo();
     try {
-      const response = await open("ui/live", { signal: connection.signal });
+      const response = await open("ui/live", { signal: opened.signal });
       await read(response.body);
       failures = 0;
     } catch (problem) {
@@ -121,8 +127,11 @@ export function start() {
   key.watch(restart);
   document.addEventListener("visibilitychange", () => document.visibilityState === "hidden" && restart());
   setInterval(() => {
+    const isVisible = document.visibilityState === "visible";
+    const silent = performance.now() - Math.max(live.receivedAt, connection.begun);
+    if (isVisible && silent > SILENT_MS) connection.end();
     const isOld = performance.now() - live.receivedAt > STALE_MS;
-    if (live.condition === "live" && isOld && document.visibilityState === "visible") change({ condition: "stale" });
+    if (live.condition === "live" && isOld && isVisible) change({ condition: "stale" });
     // The age of what is shown is shown, too.
     else if (live.condition === "stale") change({});
   }, 1000);

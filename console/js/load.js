@@ -2,7 +2,8 @@
 
 import { useEffect, useState } from "./html.js";
 
-// Loads anew whenever one of `reasons` changes. A response that is not wanted any more is not waited for.
+// Loads anew whenever one of `reasons` changes. A response that is not wanted any more is not waited for. What was
+// loaded stays beside a later error, unless that says that it is gone.
 export function useLoaded(load, reasons) {
   const [state, setState] = useState({ data: null, error: null, loading: true });
   useEffect(() => {
@@ -10,7 +11,9 @@ export function useLoaded(load, reasons) {
     setState((before) => ({ ...before, loading: true }));
     load(wanted.signal).then(
       (data) => wanted.signal.aborted || setState({ data, error: null, loading: false }),
-      (error) => wanted.signal.aborted || setState({ data: null, error, loading: false }),
+      (error) =>
+        wanted.signal.aborted ||
+        setState(({ data }) => ({ data: error.status === 404 ? null : data, error, loading: false })),
     );
     return () => wanted.abort();
   }, reasons);

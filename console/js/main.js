@@ -69,6 +69,7 @@ function state({ condition, figures, problem, receivedAt }) {
   const daemon = figures.health.checks.daemon;
   if (figures.restoring) return ["warn", "Restoring", restored(figures.restoring)];
   if (daemon && daemon.state !== "ok") return ["warn", `The daemon is ${daemon.detail}`, ""];
+  if (figures.health.status === "failed") return ["bad", "Live, failing", ""];
   if (figures.health.status !== "ok") return ["warn", "Live, degraded", ""];
   return ["good", "Live", ""];
 }
@@ -114,14 +115,13 @@ function KeyForm({ problem }) {
   `;
 }
 
-// What is degraded, and why: the words of the health checks.
+// What is degraded or has failed, and why: the words of the health checks.
 function Checks({ figures }) {
   if (!figures || figures.restoring) return null;
   const wrong = Object.entries(figures.health.checks).filter(([, check]) => check.state !== "ok");
-  return (
-    wrong.length > 0 &&
-    html`<${Notice}><ul>${wrong.map(([name, check]) => html`<li><b>${name}</b>: ${check.detail}</li>`)}</ul><//>`
-  );
+  const item = ([name, { state, detail }]) => html`<li><b>${name}</b>, ${state}: ${detail}</li>`;
+  const kind = figures.health.status === "failed" ? "bad" : "";
+  return wrong.length > 0 && html`<${Notice} kind=${kind}><ul>${wrong.map(item)}</ul><//>`;
 }
 
 function Frame() {
@@ -161,7 +161,7 @@ function Frame() {
     </header>
     <main id="main" tabindex="-1" ref=${main}>
       ${about[2] && condition !== "live" && html`<${Notice} kind=${about[0] === "bad" ? "bad" : ""}>${about[2]}<//>`}
-      ${figures?.restoring && html`<${Notice}>${about[2]}<//>`}
+      ${condition === "live" && figures.restoring && html`<${Notice}>${about[2]}<//>`}
       ${condition === "refused" ? html`<${KeyForm} problem=${problem} />` : html`<${Checks} figures=${figures} />`}
       ${condition !== "refused" && html`<${Page} live=${shown} route=${route} />`}
     </main>

@@ -56,13 +56,13 @@ const COLORINGS = {
   name: (nodes) => {
     const colors = series();
     const { ordered, names } = groups(nodes, ({ node }) => kindOf(node));
-    const place = (name) => Math.min(ordered.indexOf(name), colors.length - 1);
+    const places = new Map(ordered.map((name, at) => [name, Math.min(at, colors.length - 1)]));
     const shown = ordered.slice(0, colors.length);
     const legend = shown.map((name, at) => [
       at === colors.length - 1 && ordered.length > colors.length ? "others" : name,
       colors[at],
     ]);
-    return { colors: names.map((name) => colors[place(name)]), legend };
+    return { colors: names.map((name) => colors[places.get(name)]), legend };
   },
 };
 
@@ -95,16 +95,12 @@ function drawMap(nodes, coloring) {
 function Drawn({ data, coloring }) {
   const { nodes, explained } = data;
   const draw = useMemo(() => drawMap(nodes, coloring), [nodes, coloring]);
-  const { legend } = COLORINGS[coloring](nodes);
-  const largest = nodes
-    .slice()
-    .sort((one, other) => other.degree - one.degree)
-    .slice(0, LISTED);
-  const rows = largest.map((node) => [
-    nodeLink(node.node),
-    count(node.degree),
-    node.destination ? "destination" : "source only",
-  ]);
+  const { legend } = useMemo(() => COLORINGS[coloring](nodes), [nodes, coloring]);
+  const rows = useMemo(() => {
+    const largest = nodes.slice().sort((one, other) => other.degree - one.degree);
+    const row = (node) => [nodeLink(node.node), count(node.degree), node.destination ? "destination" : "source only"];
+    return largest.slice(0, LISTED).map(row);
+  }, [nodes]);
   const shares = `the axes hold ${explained.map(percent).join(" and ")} of the variance`;
   return html`
     <${Panel} title="${count(nodes.length)} of ${count(data.nodes_total)} nodes" aside=${shares}>
@@ -121,7 +117,7 @@ export function MapPage() {
   const [size, setSize] = useState(1000);
   const [coloring, setColoring] = useState("role");
   const [turn, setTurn] = useState(0);
-  const load = async (signal) => get(`v1/map?limit=${await atMost(size, { signal })}`, { signal });
+  const load = async (signal) => get(`v1/map?limit=${await atMost(size)}`, { signal });
   const { data, error, loading } = useLoaded(load, [size, turn]);
   return html`
     <div class="title"><h1>Map</h1><span class="quiet small">principal components of embeddings as of now</span></div>

@@ -1,6 +1,6 @@
 // One node: its edges in time, how old its embedding is, its likeliest destinations and the nodes most like it.
 
-import { atMost, get, inPath, pageOf, send } from "./api.js";
+import { atMost, get, info, inPath, pageOf, send } from "./api.js";
 import { color } from "./colors.js";
 import { Drawing } from "./drawing.js";
 import { count, eventTime, fixed, joined, NONE, seconds, span } from "./format.js";
@@ -20,7 +20,7 @@ const SUGGESTED = 12;
 
 // Those with the most edges in a small sample of all nodes: where one can begin.
 function Suggestions() {
-  const load = async (signal) => get(`v1/map?limit=${await atMost(SAMPLED, { signal })}`, { signal });
+  const load = async (signal) => get(`v1/map?limit=${await atMost(SAMPLED)}`, { signal });
   const { data } = useLoaded(load, []);
   const nodes = (data?.nodes ?? [])
     .slice()
@@ -133,7 +133,7 @@ function useRanking(node, path, body, member) {
   const [every, setEvery] = useState(RANKINGS_REFRESH_MS);
   const turn = useTurns(every);
   const load = async (signal) =>
-    send("POST", path, { ...body, limit: await atMost(RESULTS, { signal }) }, { signal });
+    send("POST", path, { ...body, limit: await atMost(RESULTS) }, { signal });
   const loaded = useLoaded(load, [node, turn]);
   const ranked = loaded.data?.results[0]?.[member] ?? [];
   const isFilling = loaded.error?.type === "index_not_ready" || loaded.data?.index.pending_nodes > 0;
@@ -181,24 +181,23 @@ function Found({ node, live }) {
   const turn = useTurns(REFRESH_MS);
   const load = async (signal) => {
     const path = `v1/nodes/${inPath(node)}`;
-    const limit = await atMost(EDGES_MAX, { signal });
+    const [{ time_unit: unit }, limit] = await Promise.all([info(), atMost(EDGES_MAX)]);
     const [facts, page] = await Promise.all([
       get(`${path}?neighbors=0`, { signal }),
       get(`${path}/neighbors?limit=${limit}`, { signal }),
     ]);
-    return { facts, edges: page.neighbors };
+    return { facts, edges: page.neighbors, unit };
   };
   const { data, error } = useLoaded(load, [node, turn]);
-  const { data: info } = useLoaded((signal) => get("v1/info", { signal }), []);
   if (error?.status === 404)
     return html`<${Panel} label="Result"><${Empty}>There is no node <span class="key">${node}</span>.<//><//>`;
-  if (error) return html`<${Problem} error=${error} />`;
-  if (!data || !info) return html`<${Empty}>Loading …<//>`;
+  if (!data) return error ? html`<${Problem} error=${error} />` : html`<${Empty}>Loading …<//>`;
   const newest = data.edges[0]?.time ?? 0;
   const now = Math.max(newest, live.figures?.status.graph.latest_event_time ?? newest);
   return html`
-    <${Facts} node=${data.facts} unit=${info.time_unit} />
-    <${Neighborhood} name=${node} edges=${data.edges} unit=${info.time_unit} now=${now} />
+    <${Problem} error=${error} />
+    <${Facts} node=${data.facts} unit=${data.unit} />
+    <${Neighborhood} name=${node} edges=${data.edges} unit=${data.unit} now=${now} />
     <${Rankings} node=${node} isSource=${data.edges.some(({ direction }) => direction === "out")} />
   `;
 }

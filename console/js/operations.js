@@ -3,23 +3,28 @@
 import { get, send } from "./api.js";
 import { count, quality } from "./format.js";
 import { html, useEffect, useRef, useState } from "./html.js";
+import { Kept } from "./kept.js";
 import { key } from "./key.js";
 import { Empty, Notice, Panel, Problem, sentence } from "./parts.js";
 import { SourceState } from "./overview.js";
 
 const DONE_MAX = 10;
 
+const outcomes = new Kept(DONE_MAX);
+
 // Every operation is { id, title, what, button, question, request, done, impossible, check }. `check` looks, once it is
 // confirmed, whether it still does what was asked about, and throws if not.
 const sourceOperation = (source) => {
   const paused = source.paused_by !== null;
+  const pushes = source.name === "http";
+  const resumed = pushes
+    ? "If you resume it, pushes are accepted again. Those that were refused come only if they are sent again."
+    : "If you resume it, it goes on from where it stopped, and reads what has come meanwhile.";
+  const stopped = pushes ? "pushes are refused" : "it reads nothing";
   return {
     id: `source-${source.name}`,
     title: html`<span class="key">${source.name}</span> <${SourceState} source=${source} />`,
-    what: paused
-      ? "It goes on from where it stopped. Nothing was lost meanwhile; the backlog is read now."
-      : `It submits no events until it is resumed, across restarts too. Its producers can go on: Kafka keeps what they
-        send, and pushes over HTTP are refused.`,
+    what: paused ? resumed : `If you pause it, ${stopped} until it is resumed, across restarts too.`,
     button: paused ? "Resume" : "Pause",
     question: `${paused ? "Resume" : "Pause"} the source ${source.name}?`,
     request: ["PUT", `v1/admin/sources/${encodeURIComponent(source.name)}`, { paused: !paused }],
@@ -43,9 +48,10 @@ const training = ({ learner }) => ({
   id: "training",
   title: "Training",
   what: learner.training
-    ? `Weights stay as they are until training is resumed, across restarts too. Node memory still follows the events,
-      so responses stay fresh.`
-    : "Weights are trained again, on events from now on. Those that came meanwhile were not trained on.",
+    ? `It goes on. If you pause it, weights stay as they are until it is resumed, across restarts too. Node memory still
+      follows the events, so responses stay fresh.`
+    : `It is paused, here or by learner.train in the settings. If you resume it, weights are trained on events from then
+      on, not on those that came meanwhile.`,
   button: learner.training ? "Pause" : "Resume",
   question: `${learner.training ? "Pause" : "Resume"} training?`,
   request: ["PUT", "v1/admin/training", { paused: learner.training }],
@@ -63,7 +69,7 @@ const promote = ({ learner }) => {
   return {
     id: "promote",
     title: "Promote the candidate",
-    what: `The weights in training are served${served(learner)}, without a decision of the
+    what: `If you promote it, the weights in training are served${served(learner)}, without a decision of the
       gate, which goes on from there.${judged ?? ""}`,
     button: "Promote",
     question: "Serve the weights in training?",
@@ -78,7 +84,7 @@ const rollBack = ({ learner }) => {
   return {
     id: "roll-back",
     title: "Roll back",
-    what: `Version ${previous} is served again${served(learner)}, and training goes on from
+    what: `If you roll back, version ${previous} is served again${served(learner)}, and training goes on from
       it. Node memory stays as it is.`,
     button: "Roll back",
     question: `Serve version ${previous} again?`,
@@ -93,7 +99,7 @@ const rollBack = ({ learner }) => {
       );
     },
     done: (result) => `version ${result.model_version} is served again`,
-    impossible: previous === null ? "No version was published before the one that is served." : null,
+    impossible: previous === null ? "There is no previous version to go back to." : null,
   };
 };
 
@@ -108,17 +114,20 @@ const Operation = ({ operation, ask, disabled }) => html`
   </div>
 `;
 
-// The question before an operation. The browser keeps the focus inside and closes it at Escape.
+// The question before an operation. The browser keeps the focus inside. Once it is confirmed, there is no way back.
 function Question({ operation, decide, busy }) {
   const dialog = useRef(null);
   useEffect(() => dialog.current.showModal(), []);
+  const cancel = (event) => (event.preventDefault(), busy || decide(false));
   return html`
-    <dialog ref=${dialog} aria-labelledby="question" onCancel=${() => decide(false)}>
+    <dialog ref=${dialog} aria-labelledby="question" onCancel=${cancel} onClose=${() => decide(false)}>
       <h2 id="question">${operation.question}</h2>
       <p>${operation.what}</p>
       <div class="actions">
-        <button class="plain" onClick=${() => decide(false)}>Cancel</button>
-        <button id="confirm" disabled=${busy} onClick=${() => decide(true)}>${operation.button}</button>
+        <button class="plain" disabled=${busy} onClick=${() => decide(false)}>Cancel</button>
+        <button id="confirm" disabled=${busy} onClick=${() => decide(true)}>
+          ${busy ? "Waiting …" : operation.button}
+        </button>
       </div>
     </dialog>
   `;
@@ -140,14 +149,14 @@ const NO_KEYS = html`
 export function Operations({ live }) {
   const [asked, setAsked] = useState(null);
   const [busy, setBusy] = useState(false);
-  const [outcomes, setOutcomes] = useState([]);
+  const shown = outcomes.use();
   if (!live.figures) return html`<${Empty}>Waiting for the first figures.<//>`;
   const { status } = live.figures;
   const decide = async (isWanted) => {
     if (isWanted) {
       setBusy(true);
       const at = new Date().toLocaleTimeString("en-GB");
-      const note = (outcome) => setOutcomes((all) => [{ at, ...outcome }, ...all].slice(0, DONE_MAX));
+      const note = (outcome) => outcomes.change((all) => [{ at, ...outcome }, ...all]);
       const act = async () => {
         await asked.check?.();
         return send(...asked.request);
@@ -159,6 +168,8 @@ export function Operations({ live }) {
       setBusy(false);
     }
     setAsked(null);
+    // Behind the dialog, once it is gone and the button can be pressed again.
+    setTimeout(() => document.getElementById(asked.id)?.focus(), 50);
   };
   const disabled = busy || !key.get();
   const each = (operations) =>
@@ -174,7 +185,7 @@ export function Operations({ live }) {
     </div>
     ${!key.get() && NO_KEYS}
     <div role="status" id="outcome">
-      ${outcomes.map((outcome) => html`<${Outcome} ...${outcome} />`)}
+      ${shown.map((outcome) => html`<${Outcome} ...${outcome} />`)}
     </div>
     <${Panel} title="Sources">
       ${sources.length ? each(sources.map(sourceOperation)) : html`<${Empty}>No source is configured.<//>`}

@@ -81,6 +81,10 @@ function Curves({ status: { learner }, history, latest }) {
             { name: "learned", color: "series-1", values: history.rates("learned_events"), now: learned },
           ]} />
       <//>
+      <${Panel} title="Learner lag" aside="events that are stored and not learned">
+        <${Plot} label="Learner lag over time" seconds=${at} format=${tick} shown=${short}
+          lines=${[{ name: "lag", color: "series-2", values: columns.lag_events, now: learner.lag_events }]} />
+      <//>
       <${Panel} title="Freshness" aside="from arrival until responses reflect it, over the latest 1,000 events">
         <${Plot} label="End-to-end freshness over time" seconds=${at} format=${tickSeconds} shown=${time}
           lines=${[

@@ -37,9 +37,9 @@ pub use change_feed::{ChangeFeed, ChangedRow, ChangedRows, FeedOptions};
 pub use engine::QueryEngine;
 pub use export::{EdgeExport, EdgeSlice, EmbeddingExport, EmbeddingSlice};
 pub use index::{
-    Candidates, Condition, Coverage, FoundNode, IndexLoop, IndexOptions, IndexReport, IndexState, LiveIndex,
-    Metric, Order, SimilarItem, SimilarRequest, SimilarResponse, SimilarResult, SimilarTo, TopRequest,
-    TopResponse, TopResult, TopSource,
+    Candidates, Condition, Coverage, FoundNode, IndexLoop, IndexOptions, IndexPrecision, IndexReport,
+    IndexState, LiveIndex, Metric, Order, SimilarItem, SimilarRequest, SimilarResponse, SimilarResult,
+    SimilarTo, TopRequest, TopResponse, TopResult, TopSource,
 };
 pub use moment::Moment;
 pub use neighbors::{EdgeRow, NeighborEdge, NeighborsRequest, NeighborsResponse};

@@ -443,11 +443,19 @@ fn rows_that_the_live_index_computed_are_delivered_and_counted() {
     assert!(counted.is_some_and(|count| count.parse::<u64>().unwrap() >= indexed), "{counted:?}");
 }
 
-/// Over `seconds`, while a file is read: events a second that are trained on, rows a second that are delivered, the share
+/// Over `seconds`, while a file is read and one version is served: events a second that are trained on, rows a second that are delivered, the share
 /// of those that the live index has computed, and microseconds that the daemon computes for an event that is trained on.
 fn rates(start: &Start, seconds: u64) -> [f64; 4] {
     let process = start.ready();
     process.wait_until("training", |status| status["learner"]["trained_events"].as_u64().unwrap() > 5_000);
+    let promoted = process.post("/v1/admin/model/promote", "application/json", "{}").unwrap();
+    assert_eq!(promoted.0, 200, "{promoted:?}");
+    process.wait_until("rows of the version that is served, or no live index", |_| {
+        let found = process.post("/v1/links/top", "application/json", r#"{"src": ["u1"]}"#).unwrap().1;
+        let version = |of: &str| found[of]["model_version"].as_u64();
+        found["error_type"] == "index_disabled"
+            || version("index").is_some() && version("index") == version("freshness")
+    });
     let sample = || {
         let status = process.status();
         let feed = |name: &str| status["feed"][name].as_f64().unwrap_or_default();
@@ -470,18 +478,20 @@ fn what_a_feed_costs_training() {
     let Some(broker) = Broker::shared() else { return };
     let folder = tempfile::tempdir().unwrap();
     let draw = |i: u64, of: u64, below: u64| evergraph::device::rng::draw(of, i) % below;
-    let rows = (0..2_000_000_u64).map(|i| format!("u{},i{},{i}", draw(i, 1, 30_000), draw(i, 2, 3_000)));
+    let rows = (0..4_000_000_u64).map(|i| format!("u{},i{},{i}", draw(i, 1, 30_000), draw(i, 2, 3_000)));
     let events = crate::kafka_daemon::csv(folder.path().join("events.csv"), rows);
     // With the default settings there is no live index. One is kept at its default share of a core, with a feed or
-    // without; with the last setting the feed takes nothing from it.
-    let indexed = "index.bytes_max=1073741824";
-    let arms: [&[&str]; 3] = [&[], &[indexed], &[indexed, "feed.queue_bytes_max=0"]];
+    // without.
+    let (indexed, binary) = ("index.bytes_max=1073741824", "feed.format=binary");
+    let arms: [&[&str]; 4] = [&[], &[binary], &[indexed], &[indexed, binary]];
     let run = |settings: &[&str], topic: Option<String>| {
         let data = tempfile::tempdir().unwrap();
         // The full speed of training: what cannot be trained on waits in the file.
         let start = Start::in_dir(data.path())
             .set(&format!("ingest.file.path={}", events.display()))
             .set("learner.lag_events_max=1000000000")
+            // One version is served from its promotion on, as in the minutes between two decisions of the gate.
+            .set("learner.gate.every_batches=10000")
             .set("feed.create_partitions=4")
             .set("feed.rows_per_second_max=10000");
         let start = settings.iter().fold(start, |start, setting| start.set(setting));

@@ -87,7 +87,7 @@ fn figures_are_those_of_the_status_and_a_pushed_event_appears() {
     wait_for_figures(&browser, &process);
     let sources = browser.text("[aria-label=Sources] tbody");
     assert!(sources.contains("http") && sources.contains("600"), "{sources}");
-    browser.wait("document.querySelectorAll('.uplot canvas').length === 3");
+    browser.wait("document.querySelectorAll('.uplot canvas').length === 4");
 
     // By keyboard alone, from the link to the page to the event that is there.
     browser.script("location.hash = '#/events'");
@@ -98,10 +98,24 @@ fn figures_are_those_of_the_status_and_a_pushed_event_appears() {
     assert!(steps.contains("position 600") && steps.contains("visible"), "{steps}");
     assert_eq!(process.status()["log"]["durable_position"], 601);
     browser.wait("document.querySelector('.pushed p')?.innerText.includes('after')");
+    // What is rejected says why.
+    browser.script("document.querySelector('[name=features]').value = '1 2'");
+    browser.type_into("[name=src]", ENTER);
+    browser.wait("/edge has 2 features/.test(document.querySelector('.pushed .notice.bad')?.innerText)");
     browser.script("location.hash = '#/node/newcomer'");
     assert_eq!(browser.text("#degree .value"), "1");
     let edges = browser.text("[aria-label='Newest edges'] tbody");
     assert!(edges.contains("u-1") && edges.contains("from neighbor"), "{edges}");
+    // Its one edge, by the arrow keys and Enter.
+    browser.script("document.querySelector('.drawing canvas').focus()");
+    browser.press("\u{e014}");
+    browser.wait("document.querySelector('.tip')?.innerText.includes('u-1')");
+    browser.press(ENTER);
+    browser.wait("location.hash === '#/node/u-1'");
+    // What was pushed is still there.
+    browser.script("location.hash = '#/events'");
+    browser.wait("document.querySelectorAll('.pushed').length === 2");
+    browser.script("location.hash = '#/node/newcomer'");
     let like = browser.text("[aria-label='Most similar nodes'] tbody");
     assert!(like.contains("i-") || like.contains("u-"), "{like}");
     browser.script("location.hash = '#/node/nobody'");
@@ -135,6 +149,21 @@ fn axe() -> Option<String> {
     text
 }
 
+/// Fails where axe finds something in the page as it is now.
+fn assert_is_for_everybody(browser: &Browser, axe: &str, what: &str) {
+    if browser.script("return window.axe === undefined") == true {
+        browser.script(axe);
+    }
+    let found = browser.asynchronous(
+        "const done = arguments[arguments.length - 1];
+         axe.run(document, { resultTypes: ['violations'] }).then(
+           ({ violations }) => done(violations.map(({ id, impact, help, nodes }) =>
+             ({ id, impact, help, nodes: nodes.map(({ html, failureSummary }) => html + ' ' + failureSummary) }))),
+           (error) => done([String(error)]));",
+    );
+    assert_eq!(found, json!([]), "{what}: {found:#}");
+}
+
 /// What a page has to show before it is judged.
 fn settle(browser: &Browser, title: &str) {
     browser.wait(&format!("document.querySelector('h1')?.innerText.startsWith({title:?})"));
@@ -151,20 +180,12 @@ fn pages_are_for_everybody_and_fit_small_screens() {
     for (width, dark) in [(1280, false), (360, true)] {
         browser.appear(width, 900, dark);
         browser.open(&process.url("/ui/"));
-        browser.script(&axe);
         for (page, title) in PAGES {
             browser.script(&format!("location.hash = '#/{page}'"));
             settle(&browser, title);
             let wide = browser.script("return document.documentElement.scrollWidth");
             assert!(wide.as_u64() <= Some(u64::from(width)), "{page} is {wide} wide at {width}");
-            let found = browser.asynchronous(
-                "const done = arguments[arguments.length - 1];
-                 axe.run(document, { resultTypes: ['violations'] }).then(
-                   ({ violations }) => done(violations.map(({ id, impact, help, nodes }) =>
-                     ({ id, impact, help, nodes: nodes.map(({ html, failureSummary }) => html + ' ' + failureSummary) }))),
-                   (error) => done([String(error)]));",
-            );
-            assert_eq!(found, json!([]), "/{page}, {width} wide, dark: {dark}: {found:#}");
+            assert_is_for_everybody(&browser, &axe, &format!("/{page}, {width} wide, dark: {dark}"));
         }
     }
     assert_nothing_went_wrong(&browser, &process, &[]);
@@ -179,6 +200,10 @@ fn a_key_is_asked_for_kept_in_the_tab_and_operates() {
     let process =
         Start::in_dir(&folder.path().join("data")).set(&format!("api.keys_file={}", keys.display())).ready();
     browser.open(&process.url("/ui/#/operations"));
+    let axe = axe();
+    let judge = |what: &str| axe.iter().for_each(|axe| assert_is_for_everybody(&browser, axe, what));
+    browser.wait("document.querySelector('[type=password]') !== null");
+    judge("the form for a key");
     browser.type_into("[type=password]", &format!("schl\u{fc}ssel-\u{3b1}{ENTER}"));
     browser.wait("document.querySelector('.notice.bad')?.innerText.includes('printable ASCII')");
     browser.type_into("[type=password]", &format!("\u{e009}a\u{e000}cccccccccccccccc{ENTER}"));
@@ -198,9 +223,11 @@ fn a_key_is_asked_for_kept_in_the_tab_and_operates() {
     browser.wait("!window.isOld && document.querySelector('#source-http') !== null");
     // What is not confirmed does not happen.
     ask("#source-http");
+    judge("a question");
     assert!(browser.text("dialog").contains("until it is resumed"));
     browser.press(ESCAPE);
     browser.wait("document.querySelector('dialog') === null");
+    browser.wait("document.activeElement.id === 'source-http'");
     ask("#source-http");
     browser.click("#confirm");
     browser.wait("document.querySelector('#outcome').innerText.includes('source http is paused')");
@@ -230,8 +257,13 @@ fn a_key_is_asked_for_kept_in_the_tab_and_operates() {
 fn a_page_says_when_it_is_stale_and_when_the_daemon_restores() {
     let Some(browser) = Browser::start() else { return };
     let mut live = Live::start();
-    produce(&live.feed, Duration::from_millis(100));
     browser.open(&format!("http://{}/ui/", live.address));
+    // A connection on which nothing comes is given up.
+    browser.script(
+        "const open = fetch; window.opened = 0; window.fetch = (...of) => (window.opened++, open(...of))",
+    );
+    browser.wait("window.opened > 0");
+    produce(&live.feed, Duration::from_millis(100));
     browser.wait("document.querySelector('#pulse')?.innerText === 'Live'");
     live.state.metrics.log.replay_position.set(250);
     live.state.metrics.log.replay_end_position.set(1000);
@@ -241,7 +273,10 @@ fn a_page_says_when_it_is_stale_and_when_the_daemon_restores() {
     live.state.health.set(Health::DAEMON, State::Ok, "running");
     live.state.health.set("log", State::Degraded, "the disk is full");
     browser.wait("document.querySelector('#pulse').innerText === 'Live, degraded'");
-    assert!(browser.text("main").contains("the disk is full"));
+    assert!(browser.text("main").contains("log, degraded: the disk is full"));
+    live.state.health.set("log", State::Failed, "the disk is gone");
+    browser.wait("document.querySelector('#pulse').innerText === 'Live, failing'");
+    assert!(browser.text("main .notice.bad").contains("log, failed: the disk is gone"));
     live.begin_stop();
     live.join();
     browser.wait("document.querySelector('#pulse').innerText.startsWith('Stale')");

@@ -10,7 +10,8 @@ use evergraph::device::rng;
 use evergraph::event::{EdgeId, EventTime, NodeId};
 use evergraph::model::Weights;
 use evergraph::serving::{
-    ChangeFeed, ChangedRows, FeedOptions, IndexLoop, IndexOptions, NodeEmbedding, QueryEngine, UnknownKeys,
+    ChangeFeed, ChangedRows, FeedOptions, IndexLoop, IndexOptions, IndexPrecision, NodeEmbedding,
+    QueryEngine, UnknownKeys,
 };
 
 use crate::live::{add_edge, engine_on_disk, small_engine};
@@ -29,7 +30,8 @@ struct Pair {
 
 impl Pair {
     fn of(engine: QueryEngine, options: FeedOptions) -> Self {
-        let index = IndexOptions { bytes_max: 1 << 30, cpu_share: 1.0, coalesce: Duration::ZERO };
+        let precision = IndexPrecision::F32;
+        let index = IndexOptions { bytes_max: 1 << 30, precision, cpu_share: 1.0, coalesce: Duration::ZERO };
         let engine = Arc::new(engine.with_index(index));
         ["alice", "bob", "7"].iter().for_each(|key| _ = publish(&engine, key, 0.1));
         let index = IndexLoop::new(engine.clone()).unwrap();

@@ -151,6 +151,58 @@ fn the_top_equals_scoring_every_destination_by_walks() {
     top_equals_scoring_all(("walk", false), 10_000);
 }
 
+#[test]
+fn rows_of_eight_bits_find_the_top_in_less_memory_and_do_not_call_it_exact() {
+    let Some(folder) = data_folder() else { return };
+    let stream = read_stream(&folder.join("uci.csv.gz"), &mut |_| ()).unwrap();
+    let event =
+        |i: usize| json!({ "src": stream.src()[i].0, "dst": stream.dst()[i].0, "ts": stream.times()[i].0 });
+    let events: Vec<Value> = (0..10_000).map(event).collect();
+    let sources: Vec<u32> = (0..1_000).step_by(40).map(|i| stream.src()[i].0).collect();
+    let mut bytes = Vec::new();
+    for precision in ["f32", "int8"] {
+        let data = tempfile::tempdir().unwrap();
+        let start = start(data.path()).set(&format!("index.precision={precision}"));
+        let process = start.set("learner.replay.ratio=0").ready();
+        events.chunks(2_000).for_each(|events| _ = push(&process, events));
+        let top =
+            |body: &Value| process.post("/v1/links/top", "application/json", &body.to_string()).unwrap().1;
+        process.wait_until("the index has settled", |status| {
+            let found = top(&json!({ "src": sources, "limit": 10 }));
+            let index = &found["index"];
+            status["learner"]["applied_position"] == 10_000
+                && index["model_version"] == found["freshness"]["model_version"]
+                && (&index["pending_nodes"], &index["oldest_row_seconds"]) == (&json!(0), &json!(0.0))
+        });
+        let metrics = process.metrics();
+        let held = metrics.lines().find_map(|line| line.strip_prefix("evergraph_index_bytes "));
+        bytes.push(held.unwrap().parse::<u64>().unwrap());
+        if precision == "f32" {
+            continue;
+        }
+        let found = top(&json!({ "src": sources, "limit": 10 }));
+        assert_eq!(found["index"]["exact"], false, "{}", found["index"]);
+        let mut same = 0;
+        for (src, found) in sources.iter().zip(found["results"].as_array().unwrap()) {
+            let exact = top(&json!({ "src": [src], "limit": 10, "exact": true }));
+            let exact: HashMap<i64, f64> = named(&exact["results"][0]["top"], "dst").into_iter().collect();
+            for (dst, score) in named(&found["top"], "dst") {
+                if let Some(expected) = exact.get(&dst) {
+                    same += 1;
+                    assert!(
+                        (expected - score).abs() < 1e-5,
+                        "a score is not one of a row: {score} {expected}"
+                    );
+                }
+            }
+        }
+        let recall = f64::from(same) / (10 * sources.len()) as f64;
+        println!("recall of rows of eight bits: {recall:.3}");
+        assert!(recall >= 0.98, "{recall}");
+    }
+    assert!(3 * bytes[1] < bytes[0], "{bytes:?}");
+}
+
 /// Users 0 to 9 and items a, b, …: user `u` met items `u` to `u + 3`, several times.
 fn events(from: i64, count: i64) -> Vec<Value> {
     let item = |t: i64| (t % 10 + t / 10 % 4) % 10;

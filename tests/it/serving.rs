@@ -11,8 +11,8 @@ use evergraph::feature::FeatureStore;
 use evergraph::graph::NodeDictionary;
 use evergraph::model::{ModelOptions, probability};
 use evergraph::serving::{
-    Candidates, IndexLoop, IndexOptions, NodeEmbedding, NodeStates, PairScore, Progress, QueryEngine,
-    QueryError, Source, Stores, TopRequest, TopSource, UnknownKeys,
+    Candidates, IndexLoop, IndexOptions, IndexPrecision, NodeEmbedding, NodeStates, PairScore, Progress,
+    QueryEngine, QueryError, Source, Stores, TopRequest, TopSource, UnknownKeys,
 };
 use evergraph::train::{StepMode, Trainer, TrainerOptions};
 
@@ -133,7 +133,8 @@ fn the_top_of_every_model_is_the_best_of_all_its_scores() {
     for options in models() {
         let stream = Stream::new(6);
         let mut trainer = trained_from(&stream, Trainer::new(options, &Device::Cpu).unwrap());
-        let index = IndexOptions { bytes_max: 1 << 30, cpu_share: 1.0, coalesce: Duration::ZERO };
+        let precision = IndexPrecision::F32;
+        let index = IndexOptions { bytes_max: 1 << 30, precision, cpu_share: 1.0, coalesce: Duration::ZERO };
         let engine = Arc::new(engine_for(&stream, options.model).with_index(index));
         (SOURCES..NODES).for_each(|node| engine.states.touched.set_destination(NodeId(node)));
         let request = |limit, exclude_met| {

@@ -41,6 +41,7 @@ const FILES: &[(&str, &[u8])] = files![
     "js/format.js",
     "js/history.js",
     "js/html.js",
+    "js/kept.js",
     "js/key.js",
     "js/latest.js",
     "js/live.js",
@@ -80,8 +81,8 @@ static BY_PATH: LazyLock<HashMap<&'static str, File>> = LazyLock::new(|| {
     FILES.iter().filter_map(file).collect()
 });
 
-/// A script without its comments, which are for those who change it: empty lines stand for them, so that an error names
-/// the line of the source. Comments have lines of their own there.
+/// A script without its comments and indentation, which are for those who change it: empty lines stand for comments, so
+/// that an error names the line of the source. Comments have lines of their own there.
 fn without_comments(script: &'static [u8]) -> Cow<'static, [u8]> {
     let Ok(script) = std::str::from_utf8(script) else { return Cow::Borrowed(script) };
     let (mut kept, mut in_block) = (String::with_capacity(script.len()), false);
@@ -89,7 +90,7 @@ fn without_comments(script: &'static [u8]) -> Cow<'static, [u8]> {
         let text = line.trim();
         in_block |= text.starts_with("/*");
         if !in_block && !text.starts_with("//") {
-            kept.push_str(line);
+            kept.push_str(text);
         }
         kept.push('\n');
         in_block &= !text.ends_with("*/");
@@ -185,7 +186,7 @@ mod tests {
     #[test]
     fn scripts_are_served_without_comments_at_the_lines_that_they_have() {
         let script =
-            b"// why\n/** What\n * it takes */\nexport const a = 1;\n\n  // more\nlet b = `//`; // kept\n\
+            b"// why\n/** What\n * it takes */\n  export const a = 1;\n\n  // more\nlet b = `//`; // kept\n\
             /* one */\nb;\n";
         let served = without_comments(script);
         let expected = "\n\n\nexport const a = 1;\n\n\nlet b = `//`; // kept\n\nb;\n";

@@ -186,6 +186,10 @@ impl Page {
         if let Some(opening) = self.opening.take() {
             return Some(opening);
         }
+        // A page that is slower than the figures has the next one whenever it asks.
+        if Instant::now() >= self.until {
+            return None;
+        }
         timeout_at(self.until, self.texts.changed()).await.ok()?.ok()?;
         match &*self.texts.borrow_and_update() {
             Text::Latest(text) => Some(text.clone()),

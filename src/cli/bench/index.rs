@@ -4,11 +4,14 @@
 //! fill      every row is computed, on one thread            -> rows per second
 //! single    one source per query, one query at a time       -> latencies
 //! batched   several sources per query, a query per thread   -> sources per second
+//! recall    what is found of the best of all nodes          -> share
 //! beside    one query at a time while nodes change          -> latencies
 //! ```
 //! A query is what a request does without HTTP: the source is embedded, all rows are scanned, and what was found is
 //! embedded and scored anew. Bytes scanned per second stand beside what the same number of threads reads of plain
 //! memory in the same run.
+
+mod recall;
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -21,6 +24,7 @@ use anyhow::{Context, bail, ensure};
 use clap::Args;
 use serde::Serialize;
 
+use self::recall::{Recall, recall};
 use super::{deliver, per_second, percentile, seconds};
 use crate::cli::output;
 use crate::config::Config;
@@ -30,8 +34,8 @@ use crate::feature::FeatureStore;
 use crate::graph::{GraphOptions, GraphStore};
 use crate::model::{Model, Weights};
 use crate::serving::{
-    Candidates, IndexLoop, IndexOptions, NodeEmbedding, NodeStates, Progress, QueryEngine, SimilarItem,
-    SimilarRequest, SimilarTo, Stores, TopRequest, TopSource, UnknownKeys,
+    Candidates, IndexLoop, IndexOptions, IndexPrecision, NodeEmbedding, NodeStates, Progress, QueryEngine,
+    SimilarItem, SimilarRequest, SimilarResult, SimilarTo, Stores, TopRequest, TopSource, UnknownKeys,
 };
 
 /// Events of a node, on average, as a source and as a destination.
@@ -56,6 +60,9 @@ pub(super) struct IndexArgs {
     /// Values of an embedding
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=4096))]
     dimension: u32,
+    /// In which numbers rows are kept
+    #[arg(long, value_enum, default_value_t)]
+    precision: IndexPrecision,
     /// Results for each source
     #[arg(long, value_name = "K", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1000))]
     limit: u32,
@@ -84,6 +91,7 @@ pub(super) struct IndexArgs {
 struct Figures {
     rows: u32,
     dimension: u32,
+    precision: IndexPrecision,
     limit: u32,
     batch: u32,
     index_bytes: u64,
@@ -112,6 +120,8 @@ struct Beside {
 struct Part {
     single_p50_seconds: f64,
     single_p99_seconds: f64,
+    /// Share of the best of all nodes that are found.
+    recall: f64,
     /// Bytes of the rows over the median, as a share of what one thread reads.
     single_ratio_to_read: f64,
     batched_per_second: f64,
@@ -137,23 +147,32 @@ pub(super) fn run(args: &IndexArgs) -> anyhow::Result<()> {
         write_vectors(&engine, args, path).with_context(|| path.display().to_string())?;
     }
     let read = [1, threads].map(read_rate);
+    let found = recall(&engine, args)?;
+    let Recall { top_links: recall_of_top, similar_nodes: recall_of_similar } = found;
     let figures = Figures {
         rows: args.rows,
         dimension: args.dimension,
+        precision: args.precision,
         limit: args.limit,
         batch: args.batch,
         index_bytes: held.bytes,
         fill_rows_per_second: per_second(held.rows, filling),
         read_one_thread_bytes_per_second: read[0],
         read_bytes_per_second: read[1],
-        top_links: part(args, threads, read, &|from, count| top_links(&engine, args, from, count))?,
-        similar_nodes: part(args, threads, read, &|from, count| similar(&engine, args, from, count))?,
+        top_links: part(args, threads, (read, recall_of_top), &|from, count| {
+            Ok(likeliest(&engine, args, from, count)?.len())
+        })?,
+        similar_nodes: part(args, threads, (read, recall_of_similar), &|from, count| {
+            Ok(like(&engine, args, from, count)?.len())
+        })?,
         beside_updates: beside_updates(&engine, index, args)?,
     };
     output::print_status(&format!("fill: {:.0} rows/s", figures.fill_rows_per_second));
     for (name, part) in [("top links", &figures.top_links), ("similar nodes", &figures.similar_nodes)] {
         output::print_status(&format!(
-            "{name}: single p50 {:.1} ms, p99 {:.1} ms ({:.0} % of what one thread reads); {:.0}/s in batches of {}",
+            "{name}: recall {:.3}; single p50 {:.1} ms, p99 {:.1} ms ({:.0} % of what one thread reads); {:.0}/s in \
+             batches of {}",
+            part.recall,
             part.single_p50_seconds * 1e3,
             part.single_p99_seconds * 1e3,
             part.single_ratio_to_read * 100.0,
@@ -220,8 +239,8 @@ fn beside_updates(
     std::thread::scope(|scope| {
         scope.spawn(change);
         let following = scope.spawn(follow);
-        let top = singles(args, &|from, count| top_links(engine, args, from, count));
-        let similar = singles(args, &|from, count| similar(engine, args, from, count));
+        let top = singles(args, &|from, count| Ok(likeliest(engine, args, from, count)?.len()));
+        let similar = singles(args, &|from, count| Ok(like(engine, args, from, count)?.len()));
         let held = engine.index.as_ref().map(|index| index.report(&engine.progress, &engine.states.touched));
         let (all, took) = (updated.load(Ordering::Relaxed), begun.elapsed().as_secs_f64());
         ended.store(true, Ordering::Release);
@@ -265,7 +284,8 @@ fn engine(args: &IndexArgs) -> anyhow::Result<QueryEngine> {
         first += batch.len() as u64;
         stores.graph.apply(&batch)?;
     }
-    let options = IndexOptions { bytes_max: u64::MAX, cpu_share: 1.0, coalesce: Duration::ZERO };
+    let (bytes_max, precision) = (u64::MAX, args.precision);
+    let options = IndexOptions { bytes_max, precision, cpu_share: 1.0, coalesce: Duration::ZERO };
     let engine = QueryEngine::new(stores, Arc::new(NodeStates::new(width)), Arc::new(Progress::new()));
     let engine = engine.with_index(options);
     for node in 0..args.rows {
@@ -278,8 +298,8 @@ fn engine(args: &IndexArgs) -> anyhow::Result<QueryEngine> {
     Ok(engine)
 }
 
-/// Asks for the likeliest destinations of `count` sources.
-fn top_links(engine: &QueryEngine, args: &IndexArgs, from: u32, count: u32) -> anyhow::Result<usize> {
+/// The likeliest destinations of `count` sources, one after the other.
+fn likeliest(engine: &QueryEngine, args: &IndexArgs, from: u32, count: u32) -> anyhow::Result<Vec<NodeKey>> {
     let request = Arc::new(TopRequest {
         limit: args.limit as usize,
         candidates: Candidates { destinations: true, ..Candidates::default() },
@@ -289,15 +309,22 @@ fn top_links(engine: &QueryEngine, args: &IndexArgs, from: u32, count: u32) -> a
     let source = |i: u32| TopSource { key: key(args, from + i), request: request.clone() };
     let sources: Vec<TopSource> = (0..count).map(source).collect();
     let responses = engine.top_links_of(&[&sources], &engine.moment(None)?)?;
-    Ok(responses.iter().flat_map(|response| &response.results).map(|result| result.found.len()).sum())
+    let results = responses.into_iter().flat_map(|response| response.results);
+    Ok(results.flat_map(|result| result.found).map(|found| found.key).collect())
 }
 
-/// Asks for what is like `count` nodes.
-fn similar(engine: &QueryEngine, args: &IndexArgs, from: u32, count: u32) -> anyhow::Result<usize> {
+/// What is like `count` nodes, one after the other.
+fn like(engine: &QueryEngine, args: &IndexArgs, from: u32, count: u32) -> anyhow::Result<Vec<NodeKey>> {
     let request = Arc::new(SimilarRequest { limit: args.limit as usize, ..SimilarRequest::default() });
     let item = |i: u32| SimilarItem { to: SimilarTo::Node(key(args, from + i)), request: request.clone() };
     let items: Vec<SimilarItem> = (0..count).map(item).collect();
-    Ok(engine.similar_of(&[&items], &engine.moment(None)?)?.len())
+    let responses = engine.similar_of(&[&items], &engine.moment(None)?)?;
+    let found =
+        responses.into_iter().flat_map(|response| response.results).filter_map(|result| match result {
+            SimilarResult::Found(found) => Some(found),
+            SimilarResult::Unknown | SimilarResult::NotFinite => None,
+        });
+    Ok(found.flatten().map(|found| found.key).collect())
 }
 
 fn key(args: &IndexArgs, i: u32) -> NodeKey {
@@ -323,10 +350,10 @@ fn singles(
 fn part(
     args: &IndexArgs,
     threads: usize,
-    [read_one, read_all]: [f64; 2],
+    ([read_one, read_all], recall): ([f64; 2], f64),
     ask: &(dyn Fn(u32, u32) -> anyhow::Result<usize> + Sync),
 ) -> anyhow::Result<Part> {
-    let row_bytes = f64::from(args.rows) * f64::from(args.dimension) * 4.0;
+    let row_bytes = f64::from(args.rows) * args.precision.bytes_of(args.dimension as usize) as f64;
     ask(0, 1)?;
     let single = singles(args, ask)?;
     let each = args.queries.div_ceil(args.batch * u32::try_from(threads)?).max(1);
@@ -346,6 +373,7 @@ fn part(
     Ok(Part {
         single_p50_seconds: percentile(&single, 50),
         single_p99_seconds: percentile(&single, 99),
+        recall,
         single_ratio_to_read: row_bytes / percentile(&single, 50) / read_one,
         batched_per_second,
         batched_ratio_to_read: row_bytes * batched_per_second / read_all,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::super::QueryEngine;
 use super::handover::Claim;
 use super::table::{Row, Table};
+use super::values::IndexPrecision;
 use crate::event::NodeId;
 use crate::model::{GatherError, SplitLink, Weights};
 
@@ -18,10 +19,10 @@ pub(in crate::serving) struct Generation {
 
 impl Generation {
     /// No rows yet.
-    pub(super) fn new(weights: Arc<Weights>) -> Self {
+    pub(super) fn new(weights: Arc<Weights>, precision: IndexPrecision) -> Self {
         let link = weights.model().split_link();
         let hidden = link.as_ref().map_or(0, SplitLink::hidden);
-        let table = Table::new(hidden, weights.model().needs().embedding_dim);
+        let table = Table::new(precision, hidden, weights.model().needs().embedding_dim);
         Self { weights, link, table }
     }
 

@@ -75,8 +75,10 @@ impl IndexLoop {
         if !self.choose() {
             return Ok(());
         }
+        let begun = Instant::now();
         self.follow(proceed)?;
-        // One slice at least, so that a fill ends however many nodes are touched.
+        // A fill gets as long as what was touched, so that it ends soon however many nodes are.
+        let end = if self.next.is_some() { end.max(Instant::now() + begun.elapsed()) } else { end };
         let mut is_first = true;
         while proceed() && (is_first || Instant::now() < end) {
             is_first = false;
@@ -97,7 +99,8 @@ impl IndexLoop {
         let current = self.index.generation();
         let is_new = current.as_ref().is_none_or(|current| !current.weights.is(&weights));
         if is_new && self.next.is_none() {
-            self.next = Some((Arc::new(Generation::new(weights)), Pass::default()));
+            let generation = Generation::new(weights, self.index.options.precision);
+            self.next = Some((Arc::new(generation), Pass::default()));
         }
         let ids = self.engine.stores.keys.len();
         let any = self.next.as_ref().map(|(generation, _)| generation).or(current.as_ref());

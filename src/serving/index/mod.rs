@@ -32,6 +32,7 @@ mod similar;
 mod table;
 mod top;
 mod top_response;
+mod values;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -52,12 +53,15 @@ pub use candidates::Candidates;
 pub use keep::IndexLoop;
 pub use similar::{Metric, SimilarItem, SimilarRequest, SimilarResponse, SimilarResult, SimilarTo};
 pub use top_response::{FoundNode, Order, TopRequest, TopResponse, TopResult, TopSource};
+pub use values::IndexPrecision;
 
 /// How the index is kept.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct IndexOptions {
     /// Most bytes of rows, of two generations.
     pub bytes_max: u64,
+    /// In which numbers rows are kept.
+    pub precision: IndexPrecision,
     /// Share of one core that embedding rows may take.
     pub cpu_share: f64,
     /// How long touched nodes are collected before they are embedded.

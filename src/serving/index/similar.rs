@@ -132,6 +132,7 @@ impl QueryEngine {
         let after = rows.as_ref().map(|rows| self.index_state(rows));
         let learned = moment.freshness.applied_position;
         let settled = [before, after].iter().flatten().all(|state| state.is_settled(learned));
+        let settled = settled && rows.as_ref().is_none_or(|rows| rows.table.is_precise());
         let (mut by_list, mut by_rows) = (by_list.into_iter(), by_rows.into_iter());
         let source = if moment.scores == Source::Model { Source::Model } else { Source::Candidate };
         let response = |query: &&[SimilarItem]| {

@@ -11,7 +11,7 @@
 //! degree [CHUNK_ROWS]                  edges of v in the graph
 //! ```
 //!
-//! Each chunk has a [`Stamp`]: all its rows were computed then or later.
+//! Head and unit are [in 32 bits or in 8](super::values). Each chunk has a [`Stamp`]: all its rows were computed then or later.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -19,7 +19,8 @@ use std::time::Instant;
 use parking_lot::RwLock;
 
 use super::best::{Allowed, Best};
-use super::scan::{GROUP, LANES, Lanes, head_group, head_one, inner_group, inner_one};
+use super::scan::{GROUP, LANES, Lanes};
+use super::values::{IndexPrecision, Values};
 use crate::event::NodeId;
 
 /// Ids of a chunk.
@@ -61,6 +62,7 @@ pub(super) struct Row<'a> {
 
 /// The rows.
 pub(super) struct Table {
+    precision: IndexPrecision,
     hidden: usize,
     width: usize,
     chunks: RwLock<Vec<Arc<RwLock<Chunk>>>>,
@@ -72,8 +74,8 @@ struct Chunk {
 }
 
 struct Rows {
-    head: Vec<Lanes>,
-    unit: Vec<Lanes>,
+    head: Values,
+    unit: Values,
     norms: Vec<f32>,
     degrees: Vec<u32>,
     flags: Vec<u8>,
@@ -100,13 +102,19 @@ pub(super) struct Scan {
 }
 
 impl Table {
-    pub(super) fn new(hidden: usize, width: usize) -> Self {
-        Self { hidden, width, chunks: RwLock::default() }
+    pub(super) fn new(precision: IndexPrecision, hidden: usize, width: usize) -> Self {
+        Self { precision, hidden, width, chunks: RwLock::default() }
+    }
+
+    /// Whether rows are as they were computed, but for rounding of 32-bit floats.
+    pub(super) fn is_precise(&self) -> bool {
+        self.precision == IndexPrecision::F32
     }
 
     /// Bytes of a table with rows for ids below `nodes`.
     pub(super) fn bytes_for(&self, nodes: usize) -> u64 {
-        let per_row = (self.hidden + self.width) * size_of::<f32>() + 2 * size_of::<f32>() + 1;
+        let numbers = [self.hidden, self.width].map(|width| self.precision.bytes_of(width));
+        let per_row = numbers[0] + numbers[1] + 2 * size_of::<f32>() + 1;
         (nodes.div_ceil(CHUNK_ROWS) * CHUNK_ROWS * per_row) as u64
     }
 
@@ -141,15 +149,10 @@ impl Table {
         }
         let chunk = self.chunk(number);
         let mut chunk = chunk.write();
-        let rows = chunk.rows.get_or_insert_with(|| Rows::new(self.hidden, self.width));
-        let (block, lane) = (place / LANES, place % LANES);
-        for (lanes, value) in rows.head[block * self.hidden..].iter_mut().zip(row.head) {
-            lanes.0[lane] = *value;
-        }
+        let rows = chunk.rows.get_or_insert_with(|| Rows::new(self.precision, [self.hidden, self.width]));
+        rows.head.set(place, row.head.iter().copied());
         let scale = if norm > 0.0 { 1.0 / norm } else { 0.0 };
-        for (lanes, value) in rows.unit[block * self.width..].iter_mut().zip(row.vector) {
-            lanes.0[lane] = (f64::from(*value) * scale) as f32;
-        }
+        rows.unit.set(place, row.vector.iter().map(|value| (f64::from(*value) * scale) as f32));
         rows.norms[place] = norm as f32;
         rows.degrees[place] = row.degree;
         rows.live += usize::from(rows.flags[place] & LIVE == 0);
@@ -162,10 +165,8 @@ impl Table {
         let Some(chunk) = self.chunks.read().get(number).cloned() else { return };
         let mut chunk = chunk.write();
         let Some(rows) = chunk.rows.as_mut().filter(|rows| rows.flags[place] & LIVE != 0) else { return };
-        let (block, lane) = (place / LANES, place % LANES);
-        let head = rows.head[block * self.hidden..].iter_mut().take(self.hidden);
-        let unit = rows.unit[block * self.width..].iter_mut().take(self.width);
-        head.chain(unit).for_each(|lanes| lanes.0[lane] = 0.0);
+        rows.head.set(place, std::iter::repeat_n(0.0, self.hidden));
+        rows.unit.set(place, std::iter::repeat_n(0.0, self.width));
         (rows.norms[place], rows.degrees[place], rows.flags[place]) = (0.0, 0, 0);
         rows.live -= 1;
         if rows.live == 0 {
@@ -188,10 +189,9 @@ impl Table {
             };
             let Some(rows) = &chunk.rows else { continue };
             let place = node.index() % CHUNK_ROWS;
-            let unit = &rows.unit[place / LANES * self.width..];
-            for (out, lanes) in out.iter_mut().zip(unit) {
-                *out = lanes.0[place % LANES] * rows.norms[place];
-            }
+            out.iter_mut()
+                .zip(rows.unit.row(place))
+                .for_each(|(out, value)| *out = value * rows.norms[place]);
         }
         out
     }
@@ -203,7 +203,7 @@ impl Table {
             let chunk = chunk.read();
             let Some(rows) = &chunk.rows else { continue };
             scanned += rows.live;
-            rows.scan(number * CHUNK_ROWS, [self.hidden, self.width], scans);
+            rows.scan(number * CHUNK_ROWS, scans);
         }
         scanned
     }
@@ -225,10 +225,10 @@ impl Table {
 }
 
 impl Rows {
-    fn new(hidden: usize, width: usize) -> Self {
+    fn new(precision: IndexPrecision, [hidden, width]: [usize; 2]) -> Self {
         Self {
-            head: vec![Lanes::ZERO; BLOCKS * hidden],
-            unit: vec![Lanes::ZERO; BLOCKS * width],
+            head: Values::new(precision, BLOCKS, hidden),
+            unit: Values::new(precision, BLOCKS, width),
             norms: vec![0.0; CHUNK_ROWS],
             degrees: vec![0; CHUNK_ROWS],
             flags: vec![0; CHUNK_ROWS],
@@ -238,7 +238,7 @@ impl Rows {
 
     /// Puts the rows, the first of which has the id `first`, before the questions: block by block, so that what is read
     /// once serves all of them.
-    fn scan(&self, first: usize, [hidden, width]: [usize; 2], scans: &mut [&mut Scan]) {
+    fn scan(&self, first: usize, scans: &mut [&mut Scan]) {
         let (mut heads, mut inners, mut others) = (Vec::new(), Vec::new(), Vec::new());
         for scan in scans.iter_mut().map(|scan| &mut **scan) {
             match scan.measure {
@@ -252,10 +252,10 @@ impl Rows {
                 continue;
             }
             for group in heads.chunks_mut(GROUP) {
-                self.score_heads(&self.head[block * hidden..][..hidden], group, (first, block));
+                self.score_heads(group, (first, block));
             }
             for group in inners.chunks_mut(GROUP) {
-                self.score_inners(&self.unit[block * width..][..width], group, (first, block));
+                self.score_inners(group, (first, block));
             }
             for scan in &mut others {
                 let degrees = &self.degrees[block * LANES..][..LANES];
@@ -266,29 +266,29 @@ impl Rows {
     }
 
     /// Scores by the link head; all questions of a scan are about the weights of the table.
-    fn score_heads(&self, block: &[Lanes], scans: &mut [&mut Scan], at: (usize, usize)) {
+    fn score_heads(&self, scans: &mut [&mut Scan], at: (usize, usize)) {
         let query = |i: usize| match &scans[i.min(scans.len() - 1)].measure {
             Measure::Head { query, .. } => &query[..],
             _ => &[],
         };
         let Measure::Head { weights, .. } = &scans[0].measure else { return };
         let scores = match scans.len() {
-            1 => [head_one(block, query(0), weights)[0]; GROUP],
-            _ => head_group(block, std::array::from_fn(query), weights),
+            1 => [self.head.heads(at.1, [query(0)], weights)[0]; GROUP],
+            _ => self.head.heads(at.1, std::array::from_fn(query), weights),
         };
         for (scores, scan) in scores.iter().zip(scans) {
             self.offer(scores, scan, at);
         }
     }
 
-    fn score_inners(&self, block: &[Lanes], scans: &mut [&mut Scan], at: (usize, usize)) {
+    fn score_inners(&self, scans: &mut [&mut Scan], at: (usize, usize)) {
         let query = |i: usize| match &scans[i.min(scans.len() - 1)].measure {
             Measure::Cosine(query) | Measure::Dot(query) => &query[..],
             _ => &[],
         };
         let mut scores = match scans.len() {
-            1 => [inner_one(block, query(0))[0]; GROUP],
-            _ => inner_group(block, std::array::from_fn(query)),
+            1 => [self.unit.inners(at.1, [query(0)])[0]; GROUP],
+            _ => self.unit.inners(at.1, std::array::from_fn(query)),
         };
         for (scores, scan) in scores.iter_mut().zip(scans) {
             if matches!(scan.measure, Measure::Dot(_)) {
@@ -331,7 +331,11 @@ mod tests {
 
     /// Every third node up to 20,000, the even ones of which are destinations.
     fn table() -> (Table, Vec<NodeId>) {
-        let table = Table::new(HIDDEN, WIDTH);
+        table_in(IndexPrecision::F32)
+    }
+
+    fn table_in(precision: IndexPrecision) -> (Table, Vec<NodeId>) {
+        let table = Table::new(precision, HIDDEN, WIDTH);
         let nodes: Vec<NodeId> = (0..20_000).step_by(3).map(NodeId).collect();
         for node in &nodes {
             let (head, vector) =
@@ -394,6 +398,41 @@ mod tests {
                 assert_eq!(next(), expected(&destinations, degree));
             }
         }
+    }
+
+    #[test]
+    fn rows_of_eight_bits_find_nearly_the_same_in_less_memory() {
+        let [(precise, nodes), (coarse, _)] = [IndexPrecision::F32, IndexPrecision::Int8].map(table_in);
+        assert!(precise.is_precise() && !coarse.is_precise());
+        // 4 bytes of a scale in place of 3 for each number, so little here.
+        assert!(coarse.bytes() < precise.bytes(), "{} {}", coarse.bytes(), precise.bytes());
+        let weights = Arc::new(values(77, HIDDEN));
+        let query = |i: u64, width| values(1 << 50 | i, width);
+        for i in 0..5 {
+            let measures = || {
+                let head = Measure::Head { query: query(i, HIDDEN), weights: weights.clone() };
+                [head, Measure::Cosine(query(i, WIDTH)), Measure::Dot(query(i, WIDTH))]
+            };
+            for (of, (exact, near)) in measures().into_iter().zip(measures()).enumerate() {
+                let mut exact = scan(exact, Allowed::default());
+                let mut near = Scan { best: Best::new(60), ..scan(near, Allowed::default()) };
+                precise.scan(&mut [&mut exact]);
+                coarse.scan(&mut [&mut near]);
+                let (exact, near) = (exact.best.take(), near.best.take());
+                for (score, node) in exact {
+                    let found = near.iter().find(|(_, found)| *found == node);
+                    assert!(
+                        found.is_some_and(|found| (found.0 - score).abs() < 0.02),
+                        "{of} {node:?} {found:?}"
+                    );
+                }
+            }
+        }
+        let first = nodes[700];
+        let (exact, near) = (precise.vectors(&[first]), coarse.vectors(&[first]));
+        assert!(exact.iter().zip(&near).all(|(a, b)| (a - b).abs() < 0.01) && exact != near);
+        coarse.remove(first);
+        assert_eq!(coarse.vectors(&[first]), [0.0; WIDTH]);
     }
 
     #[test]

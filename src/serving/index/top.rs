@@ -241,7 +241,7 @@ impl QueryEngine {
             is_cut = found.len() > short;
             found.truncate(short);
         }
-        let is_clear = is_clear(&found, request.limit);
+        let is_clear = rows.table.is_precise() && is_clear(&found, request.limit);
         let complete = if is_head { all || is_clear } else { all && (!is_cut || is_clear) };
         let nodes = found.iter().map(|&(_, node)| node);
         let (order, nodes, complete) = match asked.id {
