@@ -2,10 +2,10 @@
 
     python3 benches/index/measure.py [--rows 200000] [--dimension 100] [--updates 5000]
 
-`evergraph bench index` goes first, with rows of 32 and of 8 bits, and writes the vectors. Then USearch builds its graph of them, and is asked at
-several depths of search; recall is the share of the ten nearest by cosine that it finds. In the last part vectors change
-while it is asked: one is removed and another added under its key, in batches, by a thread of its own. Needs NumPy and
-USearch.
+`evergraph bench index` goes first, with rows of 32 and of 8 bits, and writes the vectors. Then USearch builds its graph of
+them, and is asked at several depths of search; recall is the share of the ten nearest by cosine that it finds. In the last
+part vectors change while it is asked: one is removed and another added under its key, in batches, by a thread of its own.
+Needs NumPy and USearch.
 """
 
 import argparse

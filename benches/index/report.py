@@ -56,7 +56,7 @@ def pages(folder):
     for name, figures in all_ours.items():
         beside = figures["beside_updates"]
         at = {f"single_p{p}_seconds": beside[f"similar_nodes_p{p}_seconds"] for p in (50, 99)}
-        recall = figures["similar_nodes"].get("recall")
+        recall = beside.get("recall_after")
         lines.append(row(name, digits(beside["updated_rows_per_second"]), at, f"{recall:.3f}" if recall else "exact"))
     for depth, figures in peer["beside_updates"]["depths"].items():
         at = {f"single_{name}": value for name, value in figures.items()}

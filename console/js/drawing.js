@@ -6,9 +6,9 @@ import { html, useEffect, useRef, useState } from "./html.js";
 
 const NEAR = 14;
 
-// `draw(context, width, height)` returns the points as { x, y, words, href }.
+// `draw(context, width, height)` returns the points as { x, y, words, href, id }.
 export function Drawing({ label, ratio, draw }) {
-  const [canvas, points, pointer, place] = [useRef(null), useRef([]), useRef(null), useRef(-1)];
+  const [canvas, points, pointer, chosen] = [useRef(null), useRef([]), useRef(null), useRef(null)];
   const [width, setWidth] = useState(0);
   const [scheme, setScheme] = useState(0);
   const [near, setNear] = useState(null);
@@ -29,8 +29,8 @@ export function Drawing({ label, ratio, draw }) {
     context.scale(scale, scale);
     context.clearRect(0, 0, width, height);
     points.current = draw(context, width, height);
-    // What is drawn anew under the pointer keeps its words.
-    setNear(pointer.current ? find() : (points.current[place.current] ?? null));
+    // What is drawn anew under the pointer, or was chosen by keys, keeps its words.
+    setNear(pointer.current ? find() : (points.current[place()] ?? null));
   }, [width, scheme, draw]);
   const find = () => {
     if (!pointer.current) return null;
@@ -52,8 +52,10 @@ export function Drawing({ label, ratio, draw }) {
     const found = find();
     if (found?.href) location.hash = found.href;
   };
+  const place = () => points.current.findIndex(({ id }) => id === chosen.current);
   const go = (index) => {
-    place.current = index;
+    pointer.current = null;
+    chosen.current = points.current[index]?.id ?? null;
     setNear(points.current[index] ?? null);
   };
   const press = (event) => {
@@ -61,7 +63,7 @@ export function Drawing({ label, ratio, draw }) {
     const count = points.current.length;
     if (step && count) {
       event.preventDefault();
-      go((Math.max(place.current, step < 0 ? 0 : -1) + step + count) % count);
+      go((Math.max(place(), step < 0 ? 0 : -1) + step + count) % count);
     }
     if (event.key === "Enter" && near?.href) location.hash = near.href;
   };

@@ -4,11 +4,11 @@ import { get, info, inPath, open, send } from "./api.js";
 import { count, fixed, joined, NONE, seconds } from "./format.js";
 import { html, useRef, useState } from "./html.js";
 import { Kept } from "./kept.js";
+import { live, watch } from "./live.js";
 import { Empty, nodeLink, Panel, Problem } from "./parts.js";
 
 const KEPT = 10;
 const WAIT_MS = 10_000;
-const RETRY_MS = 500;
 
 const pushed = new Kept(KEPT);
 
@@ -51,21 +51,23 @@ function read(form, latest) {
   return { src: of("src"), dst: of("dst"), time, type: of("type"), features };
 }
 
-// Waits until responses reflect every event below `end`, however far the learner is behind.
-async function reflected(node, end) {
-  for (;;) {
-    const wait = Math.min(WAIT_MS, (await info()).limits.wait_ms_max);
-    try {
-      return await get(`v1/nodes/${inPath(node)}?neighbors=0&min_position=${end}&wait_ms=${wait}`);
-    } catch (problem) {
-      if (problem.type !== "not_yet_visible") throw problem;
-      await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
-    }
+// Waits until responses reflect every event below `end`: for a while in the daemon, to the millisecond, and then by the
+// figures that come in any case, once `later` was called.
+async function reflected(node, end, later) {
+  const wait = Math.min(WAIT_MS, (await info()).limits.wait_ms_max);
+  try {
+    await get(`v1/nodes/${inPath(node)}?neighbors=0&min_position=${end}&wait_ms=${wait}`);
+  } catch (problem) {
+    if (problem.type !== "not_yet_visible") throw problem;
+    later();
+    await new Promise((resolve) => {
+      const ended = watch(() => live.figures.status.learner.applied_position >= end && (ended(), resolve()));
+    });
   }
 }
 
-// Pushes, then waits until responses reflect it; `step` takes what is known so far.
-async function push(event, step) {
+// Pushes, then waits until responses reflect it; `step` takes what is known so far, `later` is called if it takes long.
+async function push(event, step, later) {
   const before = await score(event.src, event.dst).catch(() => null);
   const sent = performance.now();
   const response = await open("v1/events", {
@@ -80,7 +82,7 @@ async function push(event, step) {
     duplicate: stored.duplicates > 0,
     before,
   });
-  await reflected(event.src, stored.end_position);
+  await reflected(event.src, stored.end_position, later);
   step({ visible: (performance.now() - sent) / 1000 });
   const after = await score(event.src, event.dst, stored.end_position).catch(() => null);
   step({ after });
@@ -141,7 +143,7 @@ export function Events({ live }) {
     setError(null);
     setBusy(true);
     pushed.change((all) => [{ id, event }, ...all]);
-    await push(event, step).catch((problem) => step({ error: problem }));
+    await push(event, step, () => setBusy(false)).catch((problem) => step({ error: problem }));
     setBusy(false);
   };
   const text = { type: "text", autocomplete: "off", spellcheck: false };

@@ -87,7 +87,7 @@ function drawMap(nodes, coloring) {
     return nodes.map((node, index) => {
       const [x, y] = [at(node.x, left, right, width), height - at(node.y, low, high, height)];
       circle(context, x, y, radius, colors[index]);
-      return { x, y, words: `${node.node}, ${count(node.degree)} edges`, href: pageOf(node.node) };
+      return { x, y, words: `${node.node}, ${count(node.degree)} edges`, href: pageOf(node.node), id: node.node };
     });
   };
 }

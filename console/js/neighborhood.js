@@ -36,7 +36,7 @@ export function drawNeighborhood(name, edges, now, unit) {
       const way = edge.direction === "out" ? "to" : "from";
       const words = `${way} ${edge.node}, ${span(ages[at], unit)} ago, ${eventTime(edge.time, unit)}`;
       const href = pageOf(edge.node);
-      return { x: x + far * Math.cos(turn), y: y + far * Math.sin(turn), words, href, edge, turn };
+      return { x: x + far * Math.cos(turn), y: y + far * Math.sin(turn), words, href, id: edge.position, edge, turn };
     });
     lines(context, x, y, points);
     for (const point of points)

@@ -136,8 +136,8 @@ function useRanking(node, path, body, member) {
     send("POST", path, { ...body, limit: await atMost(RESULTS) }, { signal });
   const loaded = useLoaded(load, [node, turn]);
   const ranked = loaded.data?.results[0]?.[member] ?? [];
-  const isFilling = loaded.error?.type === "index_not_ready" || loaded.data?.index.pending_nodes > 0;
-  const next = isFilling && !ranked.length ? REFRESH_MS : RANKINGS_REFRESH_MS;
+  const isAwaited = !ranked.length && loaded.data?.index.pending_nodes > 0;
+  const next = isAwaited || loaded.error?.type === "index_not_ready" ? REFRESH_MS : RANKINGS_REFRESH_MS;
   // The time counts from a response on: a next request would abort one that takes long.
   useEffect(() => setEvery(loaded.loading ? null : next), [loaded.loading, next]);
   return { loaded, ranked };

@@ -443,8 +443,12 @@ fn rows_that_the_live_index_computed_are_delivered_and_counted() {
     assert!(counted.is_some_and(|count| count.parse::<u64>().unwrap() >= indexed), "{counted:?}");
 }
 
-/// Over `seconds`, while a file is read and one version is served: events a second that are trained on, rows a second that are delivered, the share
-/// of those that the live index has computed, and microseconds that the daemon computes for an event that is trained on.
+/// Events of the file that is read while a feed is measured.
+const FEED_EVENTS: u64 = 2_000_000;
+
+/// Over `seconds`, while a file is read and one version is served: events a second that are trained on, rows a second
+/// that are delivered, the share of those that the live index has computed, and microseconds that the daemon computes
+/// for an event that is trained on.
 fn rates(start: &Start, seconds: u64) -> [f64; 4] {
     let process = start.ready();
     process.wait_until("training", |status| status["learner"]["trained_events"].as_u64().unwrap() > 5_000);
@@ -467,6 +471,7 @@ fn rates(start: &Start, seconds: u64) -> [f64; 4] {
     std::thread::sleep(Duration::from_secs(seconds));
     let after = sample();
     let took = (after.0 - before.0).as_secs_f64();
+    assert!(after.1[0] < 0.99 * FEED_EVENTS as f64, "the file has ended");
     let [trained, rows, indexed, cpu] = std::array::from_fn(|i| after.1[i] - before.1[i]);
     [trained / took, rows / took, indexed / rows.max(1.0), 1e6 * cpu / trained]
 }
@@ -478,7 +483,7 @@ fn what_a_feed_costs_training() {
     let Some(broker) = Broker::shared() else { return };
     let folder = tempfile::tempdir().unwrap();
     let draw = |i: u64, of: u64, below: u64| evergraph::device::rng::draw(of, i) % below;
-    let rows = (0..4_000_000_u64).map(|i| format!("u{},i{},{i}", draw(i, 1, 30_000), draw(i, 2, 3_000)));
+    let rows = (0..FEED_EVENTS).map(|i| format!("u{},i{},{i}", draw(i, 1, 30_000), draw(i, 2, 3_000)));
     let events = crate::kafka_daemon::csv(folder.path().join("events.csv"), rows);
     // With the default settings there is no live index. One is kept at its default share of a core, with a feed or
     // without.

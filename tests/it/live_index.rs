@@ -2,11 +2,16 @@
 //! what was deleted, and says how far it is.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use evergraph::cli::events::read_stream;
+use evergraph::event::EventTime;
+use evergraph::model::Weights;
+use evergraph::serving::{IndexLoop, IndexOptions, IndexPrecision};
 use serde_json::{Value, json};
 
+use crate::live::{add_edge, small_engine};
 use crate::process::{PATIENCE, Process, Start};
 use crate::protocol_edgebank::data_folder;
 
@@ -199,6 +204,15 @@ fn rows_of_eight_bits_find_the_top_in_less_memory_and_do_not_call_it_exact() {
         let recall = f64::from(same) / (10 * sources.len()) as f64;
         println!("recall of rows of eight bits: {recall:.3}");
         assert!(recall >= 0.98, "{recall}");
+        let like = |limit: u32| {
+            let body = json!({ "nodes": [sources[0]], "limit": limit });
+            ask(&process, "/v1/nodes/similar", &body)["index"]["exact"].clone()
+        };
+        assert_eq!(
+            [like(10), like(2_000)],
+            [json!(false), json!(true)],
+            "all of two thousand are computed anew"
+        );
     }
     assert!(3 * bytes[1] < bytes[0], "{bytes:?}");
 }
@@ -523,4 +537,39 @@ fn without_room_or_without_an_index_requests_are_refused_unless_they_list_their_
     let process = start(data.path()).ready();
     let found = settled(&process, "/v1/links/top", &json!({ "src": ["user-1"], "limit": 20 }));
     assert_eq!(found["results"][0]["top"].as_array().unwrap().len(), 10, "{found}");
+}
+
+/// While other weights are filled in, nodes go on changing: many more in each turn than a slice has.
+#[test]
+fn a_fill_ends_soon_however_many_nodes_change() {
+    const NODES: i64 = 6_000;
+    const CHANGED: u32 = 2_000;
+    let precision = IndexPrecision::F32;
+    let options = IndexOptions { bytes_max: 1 << 30, precision, cpu_share: 1.0, coalesce: Duration::ZERO };
+    let engine = Arc::new(small_engine().with_index(options));
+    (0..NODES)
+        .for_each(|i| _ = add_edge(&engine, &format!("n{i}"), &format!("n{}", (i + 1) % NODES), 100 + i));
+    let mut index = IndexLoop::new(engine.clone()).unwrap();
+    let change = |from: u32| {
+        for node in from..from + CHANGED {
+            let node = evergraph::event::NodeId(node % NODES as u32);
+            engine.states.publish(node, &[0.5, -0.5, 0.1, 1.0], EventTime(30));
+        }
+    };
+    let version = || {
+        let index = engine.index.as_ref().unwrap();
+        index.report(&engine.progress, &engine.states.touched).state.model_version
+    };
+    change(0);
+    index.turn(Instant::now() + PATIENCE, &|| true).unwrap();
+    assert_eq!(version(), 1);
+    let weights = engine.model().unwrap();
+    engine.publish(Weights::new(*weights.model().options(), weights.parameters(), 2).unwrap()).unwrap();
+    let turns = (1..=20).find(|turn| {
+        change(turn * CHANGED);
+        index.turn(Instant::now(), &|| true).unwrap();
+        version() == 2
+    });
+    // A slice in each turn would take twelve.
+    assert!(turns.is_some_and(|turns| turns <= 8), "{turns:?}");
 }

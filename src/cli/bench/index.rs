@@ -113,6 +113,8 @@ struct Beside {
     top_links_p99_seconds: f64,
     similar_nodes_p50_seconds: f64,
     similar_nodes_p99_seconds: f64,
+    /// Share of the most similar of all nodes that are found when the changes have ended.
+    recall_after: f64,
 }
 
 /// The figures of one kind of query.
@@ -253,6 +255,7 @@ fn beside_updates(
             top_links_p99_seconds: percentile(&top, 99),
             similar_nodes_p50_seconds: percentile(&similar, 50),
             similar_nodes_p99_seconds: percentile(&similar, 99),
+            recall_after: recall(engine, args)?.similar_nodes,
         })
     })
 }

@@ -98,7 +98,8 @@ impl Handover {
         if claim.nodes.is_empty() {
             return None;
         }
-        // Behind the claim, so that the changes that were claimed are below the position of their rows.
+        // Behind the claim: what was claimed is below the position of its rows, but for changes of the batch that the
+        // learner is publishing.
         claim.moment = engine.moment(None).ok().filter(|moment| moment.weights.is(weights))?.without_rows();
         Some(claim)
     }

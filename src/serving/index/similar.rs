@@ -132,7 +132,9 @@ impl QueryEngine {
         let after = rows.as_ref().map(|rows| self.index_state(rows));
         let learned = moment.freshness.applied_position;
         let settled = [before, after].iter().flatten().all(|state| state.is_settled(learned));
-        let settled = settled && rows.as_ref().is_none_or(|rows| rows.table.is_precise());
+        // Of few candidates, each is computed anew, whatever its row.
+        let precise = rows.as_ref().is_none_or(|rows| rows.table.is_precise());
+        let all_computed = |item: &SimilarItem| scanned <= shortlist_length(item.request.limit);
         let (mut by_list, mut by_rows) = (by_list.into_iter(), by_rows.into_iter());
         let source = if moment.scores == Source::Model { Source::Model } else { Source::Candidate };
         let response = |query: &&[SimilarItem]| {
@@ -149,7 +151,7 @@ impl QueryEngine {
                 coverage: Coverage {
                     index: after.filter(|_| !listed),
                     scanned: query.iter().map(most).max().unwrap_or_default(),
-                    exact: listed || settled,
+                    exact: listed || settled && (precise || query.iter().all(all_computed)),
                 },
             }
         };
