@@ -120,7 +120,7 @@ fn figures_are_those_of_the_status_and_a_pushed_event_appears() {
     assert!(like.contains("i-") || like.contains("u-"), "{like}");
     browser.script("location.hash = '#/node/nobody'");
     browser.wait("document.body.innerText.includes('There is no node')");
-    assert_nothing_went_wrong(&browser, &process, &["404"]);
+    assert_nothing_went_wrong(&browser, &process, &["404", "422"]);
 }
 
 /// No request has left the daemon, and nothing was logged but refusals that a test caused.
