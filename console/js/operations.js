@@ -62,10 +62,12 @@ const served = ({ model_version: version }) => (version ? ` in place of version 
 
 const promote = ({ learner }) => {
   const last = learner.gate?.last;
+  const published = last?.published_average_precision ?? null;
+  const beside = published === null ? "" : `, the published version ${quality(published)}`;
   const judged =
     last &&
-    ` At the latest decision the candidate had an average precision of ${quality(last.candidate_average_precision)},
-    the published version ${quality(last.published_average_precision)}.`;
+    ` At the latest decision the candidate had an average precision of
+    ${quality(last.candidate_average_precision)}${beside}.`;
   return {
     id: "promote",
     title: "Promote the candidate",

@@ -73,7 +73,7 @@ function Curves({ status: { learner }, history, latest }) {
           { name: "EdgeBank", color: "series-2", values: columns.edgebank_average_precision, now: edgebank },
         ]} />
     <//>
-    <div class="columns">
+    <div class="columns narrow">
       <${Panel} title="Throughput" aside="events per second">
         <${Plot} label="Events per second over time" seconds=${at} format=${tick} shown=${short}
           lines=${[

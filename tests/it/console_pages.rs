@@ -503,7 +503,7 @@ fn pictures_of_the_pages_are_taken() {
         take(&browser, dark, &images.join(format!("{name}.png")));
     }
     for (page, title) in
-        [("node/page-8418", "Node"), ("map", "Map"), ("events", "Events"), ("operations", "Operations")]
+        [("node/editor-286", "Node"), ("map", "Map"), ("events", "Events"), ("operations", "Operations")]
     {
         browser.script(&format!("location.hash = '#/{page}'"));
         settle(&browser, title);
