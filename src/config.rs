@@ -20,7 +20,6 @@ use crate::device::disk::EngineChoice;
 use crate::graph::Retention;
 use crate::ingest::registry::Format;
 use crate::model::walk::Decay;
-use crate::serving::IndexPrecision;
 
 mod check;
 mod document;
@@ -46,7 +45,7 @@ pub use explain::{Origin, Setting};
 pub use mapping::{Mapping, Texts};
 pub use model::{AggregatorKind, ModelKind};
 pub use outlets::{FeedFormat, OnNewVersion};
-pub use precision::{MatmulPrecision, PrecisionError};
+pub use precision::{MatmulPrecision, PrecisionError, RowPrecision};
 pub use schema::json_schema;
 pub use text::Secret;
 pub use time_unit::StreamTimeUnit;
@@ -193,7 +192,7 @@ section!(/// `[snapshot]`
 section!(/// `[io]`
     Io { bytes_per_second_max: u64 });
 section!(/// `[index]`
-    Index { bytes_max: u64, precision: IndexPrecision, cpu_share: f64, coalesce_ms: u64 });
+    Index { bytes_max: u64, precision: RowPrecision, cpu_share: f64, coalesce_ms: u64 });
 section!(/// `[anomalies]`
 Anomalies {
     percentile_min: f64, kept_max: usize, score_all: bool, topic: String, brokers: String, create_partitions: u64,

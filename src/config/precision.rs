@@ -1,10 +1,12 @@
-//! In which numbers the CPU multiplies matrices to train: a setting, and a flag of commands.
+//! In which numbers the CPU multiplies matrices to train, and the live index keeps its rows: settings, and flags of
+//! commands.
 
 use clap::ValueEnum;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::device::matmul::{self, Precision};
+use crate::serving::IndexPrecision;
 
 /// In which numbers the CPU multiplies matrices in training.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, ValueEnum)]
@@ -41,6 +43,25 @@ impl From<MatmulPrecision> for Precision {
             MatmulPrecision::Auto => Self::fastest(),
             MatmulPrecision::F32 => Self::F32,
             MatmulPrecision::Bf16 => Self::Bf16,
+        }
+    }
+}
+
+/// In which numbers the live index keeps its rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum RowPrecision {
+    /// 32-bit floats.
+    F32,
+    /// 8-bit integers, and a scale for each row.
+    Int8,
+}
+
+impl From<RowPrecision> for IndexPrecision {
+    fn from(precision: RowPrecision) -> Self {
+        match precision {
+            RowPrecision::F32 => Self::F32,
+            RowPrecision::Int8 => Self::Int8,
         }
     }
 }

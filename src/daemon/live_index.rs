@@ -21,7 +21,7 @@ pub(super) fn indexed(engine: QueryEngine, config: &Config) -> QueryEngine {
     }
     engine.with_index(IndexOptions {
         bytes_max: index.bytes_max,
-        precision: index.precision,
+        precision: index.precision.into(),
         cpu_share: index.cpu_share,
         coalesce: Duration::from_millis(index.coalesce_ms),
     })

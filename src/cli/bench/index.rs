@@ -11,6 +11,7 @@
 //! embedded and scored anew. Bytes scanned per second stand beside what the same number of threads reads of plain
 //! memory in the same run.
 
+mod memory;
 mod recall;
 
 use std::fs::File;
@@ -24,11 +25,12 @@ use anyhow::{Context, bail, ensure};
 use clap::Args;
 use serde::Serialize;
 
+use self::memory::read_rate;
 use self::recall::{Recall, recall};
 use super::{deliver, per_second, percentile, seconds};
 use crate::cli::output;
-use crate::config::Config;
-use crate::device::{Device, DeviceBuffer, rng};
+use crate::config::{Config, RowPrecision};
+use crate::device::{Device, rng};
 use crate::event::{EdgeBatch, EdgeId, EventTime, NodeId, NodeKey};
 use crate::feature::FeatureStore;
 use crate::graph::{GraphOptions, GraphStore};
@@ -42,9 +44,6 @@ use crate::serving::{
 const EVENTS_PER_NODE: u32 = 4;
 /// Events that the graph takes at a time.
 const BATCH_EVENTS: u32 = 100_000;
-/// Values that are read to measure memory.
-const READ_VALUES: usize = 64 << 20;
-const READ_RUNS: usize = 5;
 /// How often nodes change, and how often the index takes what has changed.
 const CHANGES: Duration = Duration::from_millis(10);
 const COALESCE: Duration = Duration::from_millis(100);
@@ -61,8 +60,8 @@ pub(super) struct IndexArgs {
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=4096))]
     dimension: u32,
     /// In which numbers rows are kept
-    #[arg(long, value_enum, default_value_t)]
-    precision: IndexPrecision,
+    #[arg(long, value_enum, default_value = "f32")]
+    precision: RowPrecision,
     /// Results for each source
     #[arg(long, value_name = "K", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1000))]
     limit: u32,
@@ -91,7 +90,7 @@ pub(super) struct IndexArgs {
 struct Figures {
     rows: u32,
     dimension: u32,
-    precision: IndexPrecision,
+    precision: RowPrecision,
     limit: u32,
     batch: u32,
     index_bytes: u64,
@@ -287,7 +286,7 @@ fn engine(args: &IndexArgs) -> anyhow::Result<QueryEngine> {
         first += batch.len() as u64;
         stores.graph.apply(&batch)?;
     }
-    let (bytes_max, precision) = (u64::MAX, args.precision);
+    let (bytes_max, precision) = (u64::MAX, args.precision.into());
     let options = IndexOptions { bytes_max, precision, cpu_share: 1.0, coalesce: Duration::ZERO };
     let engine = QueryEngine::new(stores, Arc::new(NodeStates::new(width)), Arc::new(Progress::new()));
     let engine = engine.with_index(options);
@@ -356,7 +355,8 @@ fn part(
     ([read_one, read_all], recall): ([f64; 2], f64),
     ask: &(dyn Fn(u32, u32) -> anyhow::Result<usize> + Sync),
 ) -> anyhow::Result<Part> {
-    let row_bytes = f64::from(args.rows) * args.precision.bytes_of(args.dimension as usize) as f64;
+    let row_bytes =
+        f64::from(args.rows) * IndexPrecision::from(args.precision).bytes_of(args.dimension as usize) as f64;
     ask(0, 1)?;
     let single = singles(args, ask)?;
     let each = args.queries.div_ceil(args.batch * u32::try_from(threads)?).max(1);
@@ -381,30 +381,4 @@ fn part(
         batched_per_second,
         batched_ratio_to_read: row_bytes * batched_per_second / read_all,
     })
-}
-
-/// Bytes per second that threads read of memory beyond any cache, each of a part of its own; the best of some runs.
-#[allow(clippy::cast_precision_loss)]
-fn read_rate(threads: usize) -> f64 {
-    let mut values = DeviceBuffer::<f32>::zeros(&Device::Cpu, READ_VALUES);
-    values.as_mut_slice().fill(1.0);
-    let values = values.as_slice();
-    let sum = |part: &[f32]| {
-        let mut sums = [0.0_f32; 64];
-        for values in part.chunks_exact(64) {
-            sums.iter_mut().zip(values).for_each(|(sum, value)| *sum += value);
-        }
-        std::hint::black_box(sums);
-    };
-    let once = || {
-        let (took, ()) = seconds(|| {
-            std::thread::scope(|scope| {
-                for part in values.chunks(READ_VALUES.div_ceil(threads)) {
-                    scope.spawn(move || sum(part));
-                }
-            });
-        });
-        size_of_val(values) as f64 / took
-    };
-    (0..READ_RUNS).map(|_| once()).fold(0.0, f64::max)
 }

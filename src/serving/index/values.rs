@@ -1,4 +1,5 @@
-//! [`Values`]: the numbers of the rows of a chunk, in 32 bits or in 8, by [`LANES`] as a [scan](super::scan) reads them.
+//! [`Values`]: the numbers of the rows of a chunk, in 32 bits or in 8, by [`LANES`] as a [scan](super::scan) reads
+//! them.
 //!
 //! In 8 bits, a row has a scale of its own, and each number is the nearest multiple of it:
 //!
@@ -12,10 +13,7 @@ use super::scan::{Block, Codes, Heads, Inners, LANES, Lanes};
 use crate::device::simd::dispatch;
 
 /// In which numbers the index keeps its rows.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize, serde::Serialize, clap::ValueEnum,
-)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IndexPrecision {
     /// 32-bit floats.
     #[default]
