@@ -11,8 +11,8 @@
 //! degree [CHUNK_ROWS]                  edges of v in the graph
 //! ```
 //!
-//! Head and unit are [in 32 bits or in 8](super::values). Each chunk has a [`Stamp`]: all its rows were computed then or
-//! later.
+//! Head and unit are [in 32 bits or in 8](super::values). Each chunk has a [`Stamp`]: all its rows were computed then
+//! or later.
 
 use std::sync::Arc;
 use std::time::Instant;
