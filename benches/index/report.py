@@ -33,22 +33,20 @@ BESIDE = """
 def pages(folder):
     """The page as a pair of its path and its text."""
     found = json.loads((folder / "index.json").read_text())
-    peer = found["usearch"]
-    all_ours = {name: found[key] for key, name in OURS.items() if key in found}
-    ours = found["evergraph"]
+    ours, peer = found["evergraph"], found["usearch"]
+    all_ours = {name: found[key] for key, name in OURS.items()}
     on = ours["machine"]
     shape = {"rows": f"{ours['rows']:,}", "dimension": ours["dimension"]}
     lines = [HEAD.format(**shape, threads=on["threads"], cpu=on["cpu"])]
     lines.append("| | recall | p50 | p99 | in batches |\n|---|--:|--:|--:|--:|")
     for name, figures in all_ours.items():
         similar = figures["similar_nodes"]
-        lines.append(row(name, similar.get("recall", "exact"), similar, per_second(similar["batched_per_second"])))
+        lines.append(row(name, similar["recall"], similar, per_second(similar["batched_per_second"])))
     for depth, figures in peer["depths"].items():
         lines.append(row(f"USearch, depth {depth}", figures["recall"], figures, per_second(figures["batched_per_second"])))
     built = digits(peer["build_rows_per_second"])
     held = [f"{digits(figures['index_bytes'] / 1e6)} MB ({name})" for name, figures in all_ours.items()]
-    if len(held) > 1:
-        lines.append(f"\nRows of both kinds take {' and '.join(held)}.")
+    lines.append(f"\nRows of both kinds take {' and '.join(held)}.")
     lines.append(f"\nFilled at {digits(ours['fill_rows_per_second'])} rows/s on one thread, embedding included; ")
     lines[-1] += f"USearch builds its graph at {built} rows/s on {on['threads']}."
     lines.append(BESIDE.format(wanted=digits(found["updates_per_second"])))
@@ -56,8 +54,7 @@ def pages(folder):
     for name, figures in all_ours.items():
         beside = figures["beside_updates"]
         at = {f"single_p{p}_seconds": beside[f"similar_nodes_p{p}_seconds"] for p in (50, 99)}
-        recall = beside.get("recall_after")
-        lines.append(row(name, digits(beside["updated_rows_per_second"]), at, f"{recall:.3f}" if recall else "exact"))
+        lines.append(row(name, digits(beside["updated_rows_per_second"]), at, f"{beside['recall_after']:.3f}"))
     for depth, figures in peer["beside_updates"]["depths"].items():
         at = {f"single_{name}": value for name, value in figures.items()}
         rate = digits(peer["beside_updates"]["updated_rows_per_second"])

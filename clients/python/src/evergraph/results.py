@@ -27,6 +27,33 @@ NO_TIME = int(np.iinfo(np.int64).min)
 """Stands in arrays of event times where there is none."""
 
 
+class _Framed:
+    """Results that data frames are made of."""
+
+    __slots__ = ()
+
+    def to_pandas(self) -> Any:
+        """A data frame with the columns that the class names.
+
+        Raises:
+            ImportError: pandas is not installed.
+        """
+        import pandas
+
+        return pandas.DataFrame(self._columns())
+
+    def to_polars(self) -> Any:
+        """A data frame with the columns of `to_pandas`. Keys are integers if all of a column are, else text.
+
+        Raises:
+            ImportError: polars is not installed.
+        """
+        return polars_frame(self._columns())
+
+    def _columns(self) -> dict[str, Any]:
+        raise NotImplementedError
+
+
 @dataclass(frozen=True, slots=True)
 class Freshness:
     """How fresh a response is.
@@ -116,8 +143,10 @@ class Embeddings:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Scores:
+class Scores(_Framed):
     """Link scores of pairs, in the order of the request.
+
+    Data frames have the columns `src`, `dst`, `score`, `percentile` and `cold`.
 
     Attributes:
         src: The sources.
@@ -149,24 +178,6 @@ class Scores:
 
     def __len__(self) -> int:
         return len(self.src)
-
-    def to_pandas(self) -> Any:
-        """A data frame with the columns `src`, `dst`, `score`, `percentile` and `cold`.
-
-        Raises:
-            ImportError: pandas is not installed.
-        """
-        import pandas
-
-        return pandas.DataFrame(self._columns())
-
-    def to_polars(self) -> Any:
-        """A data frame with the columns of `to_pandas`. Keys are integers if all of a column are, else text.
-
-        Raises:
-            ImportError: polars is not installed.
-        """
-        return polars_frame(self._columns())
 
     def _columns(self) -> dict[str, Any]:
         columns = {"score": self.array, "percentile": self.percentile, "cold": self.cold}
@@ -402,8 +413,10 @@ class Anomalies:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class NeighborPage:
+class NeighborPage(_Framed):
     """A page of a node's edges, newest first: by time, and at equal times by arrival.
+
+    Data frames have the columns `neighbor`, `outgoing`, `time`, `position` and `type`, and `f0` … of features.
 
     Attributes:
         node: The node.
@@ -429,24 +442,6 @@ class NeighborPage:
 
     def __len__(self) -> int:
         return len(self.neighbors)
-
-    def to_pandas(self) -> Any:
-        """A data frame with the columns `neighbor`, `outgoing`, `time`, `position` and `type`, and `f0` … of features.
-
-        Raises:
-            ImportError: pandas is not installed.
-        """
-        import pandas
-
-        return pandas.DataFrame(self._columns())
-
-    def to_polars(self) -> Any:
-        """A data frame with the columns of `to_pandas`. Keys are integers if all are, else text.
-
-        Raises:
-            ImportError: polars is not installed.
-        """
-        return polars_frame(self._columns())
 
     def _columns(self) -> dict[str, Any]:
         columns: dict[str, Any] = {
