@@ -47,8 +47,8 @@ const BATCH_EVENTS: u32 = 100_000;
 /// How often nodes change, and how often the index takes what has changed.
 const CHANGES: Duration = Duration::from_millis(10);
 const COALESCE: Duration = Duration::from_millis(100);
-/// Embeddings that are computed at a time to be written.
-const WRITTEN_ROWS: u32 = 10_000;
+/// Embeddings that are computed at a time to be written or compared.
+const SLICE_ROWS: usize = 10_000;
 
 /// What to measure.
 #[derive(Debug, Args)]
@@ -148,8 +148,7 @@ pub(super) fn run(args: &IndexArgs) -> anyhow::Result<()> {
         write_vectors(&engine, args, path).with_context(|| path.display().to_string())?;
     }
     let read = [1, threads].map(read_rate);
-    let found = recall(&engine, args)?;
-    let Recall { top_links: recall_of_top, similar_nodes: recall_of_similar } = found;
+    let Recall { top_links: recall_of_top, similar_nodes: recall_of_similar } = recall(&engine, args)?;
     let figures = Figures {
         rows: args.rows,
         dimension: args.dimension,
@@ -196,17 +195,30 @@ pub(super) fn run(args: &IndexArgs) -> anyhow::Result<()> {
 /// Writes the embedding of every node, by its number.
 fn write_vectors(engine: &QueryEngine, args: &IndexArgs, path: &Path) -> anyhow::Result<()> {
     let mut out = BufWriter::new(File::create(path)?);
-    let mut first = 0;
-    while first < args.rows {
-        let end = args.rows.min(first + WRITTEN_ROWS);
-        let keys: Vec<NodeKey> = (first..end).map(|node| NodeKey::Int(i64::from(node))).collect();
-        for embedding in engine.embeddings(&keys, None, UnknownKeys::Error)?.embeddings {
-            let NodeEmbedding::Found { vector, .. } = embedding else { bail!("a node has no embedding") };
-            vector.iter().try_for_each(|value| out.write_all(&value.to_le_bytes()))?;
-        }
-        first = end;
-    }
+    for_each_slice(engine, args, |_, vectors| {
+        Ok(vectors.iter().try_for_each(|value| out.write_all(&value.to_le_bytes()))?)
+    })?;
     Ok(out.flush()?)
+}
+
+/// Goes through all nodes, [`SLICE_ROWS`] at a time: their keys and embeddings `[nodes, dimension]`.
+fn for_each_slice(
+    engine: &QueryEngine,
+    args: &IndexArgs,
+    mut each: impl FnMut(&[NodeKey], &[f32]) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let nodes: Vec<NodeKey> = (0..args.rows).map(|node| NodeKey::Int(i64::from(node))).collect();
+    nodes.chunks(SLICE_ROWS).try_for_each(|nodes| each(nodes, &embeddings(engine, nodes)?))
+}
+
+/// `[nodes, dimension]`.
+fn embeddings(engine: &QueryEngine, nodes: &[NodeKey]) -> anyhow::Result<Vec<f32>> {
+    let mut out = Vec::new();
+    for embedding in engine.embeddings(nodes, None, UnknownKeys::Error)?.embeddings {
+        let NodeEmbedding::Found { vector, .. } = embedding else { bail!("a node has no embedding") };
+        out.extend(vector);
+    }
+    Ok(out)
 }
 
 /// Asks while nodes get other states, as the learner gives them, and the index follows on a thread of its own.

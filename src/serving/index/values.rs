@@ -13,10 +13,9 @@ use super::scan::{Block, Codes, Heads, Inners, LANES, Lanes};
 use crate::device::simd::dispatch;
 
 /// In which numbers the index keeps its rows.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IndexPrecision {
     /// 32-bit floats.
-    #[default]
     F32,
     /// 8-bit integers, and a scale for each row.
     Int8,

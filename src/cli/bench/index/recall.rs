@@ -1,11 +1,11 @@
 //! How much of what scoring every node finds the index finds.
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 
-use super::{IndexArgs, WRITTEN_ROWS, key, like, likeliest};
+use super::{IndexArgs, embeddings, for_each_slice, key, like, likeliest};
 use crate::event::NodeKey;
 use crate::model::SplitLink;
-use crate::serving::{NodeEmbedding, QueryEngine, UnknownKeys};
+use crate::serving::QueryEngine;
 
 /// Queries that are compared.
 const QUERIES: u32 = 30;
@@ -40,14 +40,10 @@ pub(super) fn recall(engine: &QueryEngine, args: &IndexArgs) -> anyhow::Result<R
         best: [Vec::new(), Vec::new()],
     };
     let mut queries: Vec<Query> = nodes.into_iter().zip(vectors.chunks_exact(width)).map(query).collect();
-    let mut first = 0;
-    while first < args.rows {
-        let end = args.rows.min(first + WRITTEN_ROWS);
-        let names: Vec<NodeKey> = (first..end).map(|node| NodeKey::Int(i64::from(node))).collect();
-        let vectors = embeddings(engine, &names)?;
-        queries.iter_mut().for_each(|query| query.see(&names, &vectors, &link, args.limit as usize));
-        first = end;
-    }
+    for_each_slice(engine, args, |names, vectors| {
+        queries.iter_mut().for_each(|query| query.see(names, vectors, &link, args.limit as usize));
+        Ok(())
+    })?;
     let (mut found, mut all) = ([0; 2], 0);
     for (query, i) in queries.iter().zip(0..) {
         let by_index = [likeliest(engine, args, i, 1)?, like(engine, args, i, 1)?];
@@ -82,14 +78,4 @@ impl Query {
             best.truncate(limit);
         }
     }
-}
-
-/// `[nodes, dimension]`.
-fn embeddings(engine: &QueryEngine, nodes: &[NodeKey]) -> anyhow::Result<Vec<f32>> {
-    let mut out = Vec::new();
-    for embedding in engine.embeddings(nodes, None, UnknownKeys::Error)?.embeddings {
-        let NodeEmbedding::Found { vector, .. } = embedding else { bail!("a node has no embedding") };
-        out.extend(vector);
-    }
-    Ok(out)
 }
