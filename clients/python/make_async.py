@@ -27,9 +27,17 @@ PATTERNS = (
     (r"self\._http\.close\(", "await self._http.aclose("),
     (r"(?<!await )self\.(_run|_perform|close|_http\.request)\(", r"await self.\1("),
     (r"time\.sleep\(", "await asyncio.sleep("),
+    (r"^from contextlib import nullcontext\n", ""),
+    (
+        r"nullcontext\(\)  # one large computation at a time",
+        "asyncio.Lock()  # of large computations, which run one at a time in threads",
+    ),
+    (r"with self\._turn:", "async with self._turn:"),
+    (r"\bstep\.run\(\)", "await asyncio.to_thread(step.run)"),
     (
         r"Safe to use from several threads; close it, or use it in a `with` statement\.",
-        "It belongs to one event loop; close it, or use it in `async with`.",
+        "It belongs to one event loop; close it, or use it in `async with`.\n\n"
+        "    Large requests are made, and large responses read, in a thread, so that other tasks go on meanwhile.",
     ),
 )
 

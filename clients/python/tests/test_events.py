@@ -13,13 +13,13 @@ import pyarrow
 import pytest
 
 from evergraph import _events
-from evergraph._events import bodies, lines
+from evergraph._events import bodies, parts
 from evergraph._operations import keys_of
 from evergraph.state import Limits
 
 
 def pushed(events: Any = None, **arrays: Any) -> list[dict[str, Any]]:
-    return [json.loads(line.text) for line in lines(events, **arrays)]
+    return [json.loads(line.text) for part in parts(events, **arrays) for line in part.lines]
 
 
 PLAIN = [{"src": "a", "dst": 7, "ts": 1}, {"src": "b", "dst": 8, "ts": 2}]
@@ -156,7 +156,7 @@ def test_bodies_hold_what_the_limits_allow_and_all_of_it() -> None:
     for _ in range(50):
         events = [{"src": "x" * int(rng.integers(1, 60)), "dst": 1, "ts": 2} for _ in range(int(rng.integers(1, 40)))]
         limits = Limits(batch_items_max=int(rng.integers(1, 10)), body_bytes_max=int(rng.integers(30, 300)))
-        found = list(bodies(lines(events), limits))
+        found = [body for part in parts(events) for body in bodies(part.lines, limits, part.first) if body is not None]
         assert [json.loads(line) for body in found for line in body.text.split(b"\n")] == events
         assert [body.first for body in found] == np.cumsum([0, *(body.count for body in found)])[:-1].tolist()
         assert all(body.count <= limits.batch_items_max for body in found)

@@ -12,7 +12,7 @@ import pytest
 import evergraph
 from evergraph import _operations
 from evergraph._attempts import Pause, Retry, with_retries
-from evergraph._events import lines
+from evergraph._events import parts
 from evergraph._push import Known, push
 from evergraph._requests import Reply
 from evergraph._transport import failure_of
@@ -315,7 +315,7 @@ def test_a_push_that_does_not_become_visible_says_that_it_is_stored(connect: Con
 
 def test_a_daemon_that_does_not_wait_is_asked_again_after_a_pause() -> None:
     event, known = {"src": "a", "dst": 2, "ts": 3}, Known(evergraph.Limits(wait_ms_max=0))
-    steps = with_retries(push(lines(event), "visible", 9.0, None, known), Retry())
+    steps = with_retries(push(parts(event), "visible", 9.0, None, known), Retry())
     next(steps)
     steps.send(Reply(200, {}, PUSHED.body))
     pause = steps.send(Reply(412, {}, refusal(412, "not_yet_visible").body))

@@ -6,9 +6,9 @@ import random
 import time
 from collections.abc import Generator
 from dataclasses import dataclass
-from typing import TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
-from ._requests import Operation, Reply, Request, error_of
+from ._requests import Operation, Reply, Request, Work, error_of
 from .errors import ApiError, ConnectionFailedError
 
 T = TypeVar("T")
@@ -63,7 +63,7 @@ class Failure:
     passes: bool = True
 
 
-Step: TypeAlias = Request | Pause
+Step: TypeAlias = Request | Pause | Work[Any]
 Outcome: TypeAlias = Reply | Failure | None
 
 
@@ -77,6 +77,10 @@ def with_retries(operation: Operation[T], retry: Retry) -> Generator[Step, Outco
     try:
         wanted = next(operation)
         while True:
+            if isinstance(wanted, Work):
+                yield wanted
+                wanted = next(operation)
+                continue
             try:
                 reply = yield from _attempt(wanted, retry)
             except (ApiError, ConnectionFailedError) as error:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
+from operator import length_hint
 from typing import Any
 
 import numpy as np
@@ -22,7 +24,11 @@ EXACT_MAX = 2**53
 """Floats of this size and above stand for several integers."""
 
 SLICE_ROWS = 10_000
-"""Rows of a frame that are held as Python's values at once."""
+"""Rows of a frame that are held as Python's values at once, and events of an iterable."""
+
+
+TURN_EVENTS = 500
+"""Events that are made to lines without a break."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +46,15 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
+class Part:
+    """Events whose lines any thread may make: the place of the first among all events, and about how many they are."""
+
+    lines: Iterator[Line]
+    first: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class Body:
     """Lines of one request: the place of the first among all events, how many they are, whether all bring a key.
 
@@ -53,14 +68,17 @@ class Body:
     node: Key | None
 
 
-def lines(
+def parts(
     events: Any = None,
     src: ArrayLike | None = None,
     dst: ArrayLike | None = None,
     t: ArrayLike | None = None,
     msg: ArrayLike | None = None,
-) -> Iterator[Line]:
-    """Events as lines: a list of mappings, a data frame, an object with `src`, `dst`, `t`, or these as arrays.
+) -> Iterator[Part]:
+    """Events as lines: mappings, a data frame, an object with `src`, `dst`, `t`, or these as arrays.
+
+    Most are one part. An iterable that is neither a list nor a tuple may depend on the thread that reads it, so it is
+    read as parts are asked for.
 
     Raises:
         TypeError: `events` is none of these, or both were given.
@@ -70,23 +88,36 @@ def lines(
     if events is None:
         if src is None or dst is None or t is None:
             raise TypeError("give events, or src, dst and t")
-        return _of_mappings(_of_arrays(src, dst, t, msg))
+        return _one(_of_arrays(src, dst, t, msg), t)
     if any(part is not None for part in arrays):
         raise TypeError("give events, or src, dst, t and msg, not both")
     if isinstance(events, Mapping):
-        return _of_mappings([events])
+        return _one([events], [events])
     names = column_names(events)
     if names is not None:
-        return _of_mappings(_of_frame(events, names))
+        return _one(_of_frame(events, names), events)
     if all(hasattr(events, name) for name in ("src", "dst", "t")):
-        return _of_mappings(_of_arrays(events.src, events.dst, events.t, getattr(events, "msg", None)))
+        return _one(_of_arrays(events.src, events.dst, events.t, getattr(events, "msg", None)), events.t)
+    if isinstance(events, list | tuple):
+        return _one(events, events)
     if isinstance(events, Iterable) and not isinstance(events, str | bytes):
-        return _of_mappings(events)
+        return _in_slices(events)
     raise TypeError(f"{type(events).__name__} holds no events: give a list of mappings, a data frame or arrays")
 
 
-def _of_mappings(events: Iterable[Mapping[str, Any]]) -> Iterator[Line]:
-    for place, event in enumerate(events):
+def _one(events: Iterable[Mapping[str, Any]], counted: object) -> Iterator[Part]:
+    yield Part(_of_mappings(events, 0), 0, length_hint(counted))
+
+
+def _in_slices(events: Iterable[Mapping[str, Any]]) -> Iterator[Part]:
+    reader, first = iter(events), 0
+    while read := list(islice(reader, SLICE_ROWS)):
+        yield Part(_of_mappings(read, first), first, len(read))
+        first += len(read)
+
+
+def _of_mappings(events: Iterable[Mapping[str, Any]], first: int) -> Iterator[Line]:
+    for place, event in enumerate(events, first):
         if not isinstance(event, Mapping):
             raise TypeError(f"event {place} is of type {type(event).__name__}, not a mapping such as a dict")
         try:
@@ -241,10 +272,13 @@ def is_missing(value: object) -> bool:
     return isinstance(value, float) and value != value
 
 
-def bodies(events: Iterable[Line], limits: Limits) -> Iterator[Body]:
-    """Lines joined to bodies within the limits. An event that exceeds them alone gets a body of its own."""
+def bodies(events: Iterable[Line], limits: Limits, first: int) -> Iterator[Body | None]:
+    """Lines joined to bodies within the limits. An event that exceeds them alone gets a body of its own.
+
+    `first` is the place of the first event. In between comes `None`, so that others can have a turn before it goes on.
+    """
     held: list[Line] = []
-    size = first = 0
+    size = 0
     for line in events:
         length = len(line.text) + 1
         if held and (len(held) >= limits.batch_items_max or size + length > limits.body_bytes_max):
@@ -252,6 +286,8 @@ def bodies(events: Iterable[Line], limits: Limits) -> Iterator[Body]:
             first, held, size = first + len(held), [], 0
         held.append(line)
         size += length
+        if len(held) % TURN_EVENTS == 0:
+            yield None
     if held:
         yield _body(held, first, limits)
 

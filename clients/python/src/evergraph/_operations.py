@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from . import admin
-from ._requests import Operation, Request, call, key_of, request
+from ._requests import Operation, Request, call, key_of, post, request
 from ._vectors import decode_vectors
 from .errors import MalformedResponseError
 from .results import (
@@ -73,7 +73,7 @@ def embeddings(
         "min_position": min_position,
         "wait_ms": wait_ms,
     }
-    result = yield from call(request("compute_embeddings", document=document), lambda body: embeddings_of(nodes, body))
+    result = yield from post("compute_embeddings", document, lambda body: embeddings_of(nodes, body))
     if result.array.shape[1]:
         return result
     width = (yield from info()).embedding_dimension  # no vector shows it
@@ -128,8 +128,7 @@ def score(
         raise ValueError(f"{len(sources)} sources and {len(destinations)} destinations; give as many of both, or one")
     pairs = [{"src": one, "dst": other} for one, other in zip(sources, destinations, strict=True)]
     document = {"pairs": pairs, "at": at, "unknown": unknown, "min_position": min_position, "wait_ms": wait_ms}
-    wanted = request("score_links", document=document)
-    return call(wanted, lambda body: _scores_of(sources, destinations, body))
+    return post("score_links", document, lambda body: _scores_of(sources, destinations, body))
 
 
 def _scores_of(src: Sequence[Key], dst: Sequence[Key], document: Mapping[str, Any]) -> Scores:
@@ -181,7 +180,7 @@ def top(
         "min_position": min_position,
         "wait_ms": wait_ms,
     }
-    return call(request("find_top_links", document=document), lambda body: _rankings_of(body, _top_of))
+    return post("find_top_links", document, lambda body: _rankings_of(body, _top_of))
 
 
 def similar(
@@ -198,14 +197,14 @@ def similar(
         raise TypeError("give nodes or vectors, one of them")
     document = {
         "nodes": None if nodes is None else keys_of(nodes, "nodes"),
-        "vectors": None if vectors is None else np.atleast_2d(np.asarray(vectors, np.float32)).tolist(),
+        "vectors": None if vectors is None else np.atleast_2d(np.asarray(vectors, np.float32)),
         "limit": int(limit),
         "metric": metric,
         "candidates": within,
         "min_position": min_position,
         "wait_ms": wait_ms,
     }
-    return call(request("find_similar_nodes", document=document), lambda body: _rankings_of(body, _similar_of))
+    return post("find_similar_nodes", document, lambda body: _rankings_of(body, _similar_of))
 
 
 def _top_of(entry: Mapping[str, Any]) -> Ranking:

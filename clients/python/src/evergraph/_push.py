@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
-from ._events import Body, Line, bodies
+from ._events import Body, Line, Part, bodies
 from ._operations import freshness_of, info
-from ._requests import Operation, Reply, Request, is_visible, parsed, rejected_of, request
+from ._requests import Operation, Reply, Request, is_visible, parsed, rejected_of, request, worked
 from .errors import AllRejectedError, EvergraphError, ForbiddenError, NotYetVisibleError, UnknownNodeError
 from .results import Freshness, Key, PushResult, Rejected
 from .state import Limits
@@ -19,6 +19,12 @@ from .state import Limits
 Wait = Literal["durable", "visible"]
 
 IDEMPOTENCY_KEY_MAX = 255
+
+LARGE_EVENTS = 50
+"""Events above which bodies are made as `Work`: 0.3 ms without features, where a thread costs 0.1 ms."""
+
+END = Body(b"", 0, 0, False, None)
+"""Comes after the bodies of a part."""
 
 PAUSE_SECONDS = 0.05
 """Between two requests that ask whether events are visible: `api.wait_ms_max` may be 0, and then none waits."""
@@ -32,7 +38,7 @@ class Known:
 
 
 def push(
-    events: Iterable[Line], wait: Wait | None, wait_seconds: float, idempotency_key: str | None, known: Known
+    events: Iterable[Part], wait: Wait | None, wait_seconds: float, idempotency_key: str | None, known: Known
 ) -> Operation[PushResult]:
     """Stores events, in as many requests as the limits of the daemon ask for."""
     if wait not in ("durable", "visible", None):
@@ -45,8 +51,8 @@ def push(
     total: PushResult | None = None
     nothing: AllRejectedError | None = None
     found: Key | None = None
-    cut = bodies(events if idempotency_key is None else _told_apart(events, idempotency_key), limits)
-    while (body := _next(cut, total)) is not None:
+    cut = _Cut(iter(events), limits, idempotency_key)
+    while (body := (yield from _next(cut, total))) is not None:
         found = body.node if found is None else found
         try:
             reply = yield _push_request(body, idempotency_key)
@@ -86,10 +92,44 @@ def _limits() -> Operation[Limits]:
         return Limits()
 
 
-def _next(cut: Iterator[Body], stored: PushResult | None) -> Body | None:
+class _Cut:
+    """The bodies of a push."""
+
+    def __init__(self, events: Iterable[Part], limits: Limits, idempotency_key: str | None) -> None:
+        self._parts = iter(events)
+        self._limits = limits
+        self._idempotency_key = idempotency_key
+        self._repeats: dict[bytes, int] = {}
+        self._bodies: Iterator[Body | None] = iter(())
+        self._is_large = False
+
+    def following(self) -> Operation[Body | None]:
+        """The next body, if there is one. Parts are read here, and bodies made where the client runs it."""
+        while True:
+            compute: Callable[[], Body | None] = partial(next, self._bodies, END)
+            body = yield from worked(compute, self._is_large)
+            if body is END:
+                if not self._read():
+                    return None
+            elif body is not None:
+                return body
+
+    def _read(self) -> bool:
+        """Goes on with the next part, if there is one."""
+        part = next(self._parts, None)
+        if part is None:
+            return False
+        name, lines = self._idempotency_key, part.lines
+        told_apart = lines if name is None else _told_apart(lines, name, self._repeats)
+        self._bodies = bodies(told_apart, self._limits, part.first)
+        self._is_large = part.count > LARGE_EVENTS
+        return True
+
+
+def _next(cut: _Cut, stored: PushResult | None) -> Operation[Body | None]:
     """The next body. It reads the caller's events, which may fail after others were stored: then the error says so."""
     try:
-        return next(cut, None)
+        return (yield from cut.following())
     except Exception as error:
         if stored is not None:
             vars(error)["partial"] = stored
@@ -97,24 +137,22 @@ def _next(cut: Iterator[Body], stored: PushResult | None) -> Body | None:
         raise
 
 
-def _told_apart(events: Iterable[Line], name: str) -> Iterator[Line]:
+def _told_apart(events: Iterable[Line], name: str, repeats: dict[bytes, int]) -> Iterator[Line]:
     """Events of which those that equal an earlier one have keys of their own.
 
     The daemon tells equal events apart by their order in a body. Here they are told apart by their order in the push,
-    so that keys do not depend on where bodies are cut.
+    so that keys do not depend on where bodies are cut. `repeats` counts those of each earlier event.
     """
-    seen: set[bytes] = set()
-    repeats: dict[bytes, int] = {}
     for line in events:
         if line.keyed:
             yield line
             continue
         digest = hashlib.blake2b(line.text, digest_size=16, key=hashlib.blake2b(name.encode()).digest()).digest()
-        if digest not in seen:
-            seen.add(digest)
+        if digest not in repeats:
+            repeats[digest] = 0
             yield line
             continue
-        repeats[digest] = repeats.get(digest, 0) + 1
+        repeats[digest] += 1
         yield line.with_key(f"{digest.hex()}/{repeats[digest]}")
 
 

@@ -9,17 +9,24 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from numbers import Integral
-from typing import Any, TypeAlias, TypeVar
+from operator import length_hint
+from typing import Any, Generic, TypeAlias, TypeVar
 from urllib.parse import quote
+
+import numpy as np
 
 from .errors import AllRejectedError, ApiError, MalformedResponseError, class_of
 from .results import Key, Rejected
 
 T = TypeVar("T")
 
-Operation: TypeAlias = Generator["Request", "Reply", T]
-"""Yields requests, is sent replies, returns the result; a request that failed is thrown into it."""
+Operation: TypeAlias = Generator["Request | Work[Any]", "Reply", T]
+"""Yields requests, is sent replies, returns the result; a request that failed is thrown into it.
+
+It also yields computations that may take long, for which nothing is sent.
+"""
 
 ROUTES: Mapping[str, tuple[str, str]] = {
     "check_health": ("GET", "/healthz"),
@@ -55,6 +62,15 @@ ROUTES: Mapping[str, tuple[str, str]] = {
 
 WAIT_SECONDS = 1.0
 """How long the daemon waits for `min_position` where the request does not say."""
+
+LARGE_VALUES = 1_000
+"""Values in a request above which it is made as `Work`."""
+
+LARGE_BYTES = 100_000
+"""Bytes of a response above which it is read as `Work`."""
+
+SLICE_ITEMS = 32
+"""Items of a list that are encoded at once."""
 
 READS = frozenset(
     name for name in ROUTES if name.split("_")[0] in {"check", "compute", "export", "find", "get", "list", "score"}
@@ -99,6 +115,37 @@ class Reply:
     body: bytes
 
 
+class Work(Generic[T]):
+    """A computation that may take long: a client runs it, where and when others are not kept waiting."""
+
+    def __init__(self, compute: Callable[[], T]) -> None:
+        self._compute = compute
+        self._results: list[T] = []
+        self._error: Exception | None = None
+
+    def run(self) -> None:
+        """Computes the result, or keeps the exception for `result`."""
+        try:
+            self._results.append(self._compute())
+        except Exception as error:
+            self._error = error
+
+    def result(self) -> T:
+        """The result; it must have been computed."""
+        if self._error is not None:
+            raise self._error
+        return self._results[0]
+
+
+def worked(compute: Callable[[], T], is_large: bool) -> Operation[T]:
+    """The result of a computation, which the client runs if it is large."""
+    if not is_large:
+        return compute()
+    work = Work(compute)
+    yield work
+    return work.result()
+
+
 def path_segment(text: str) -> str:
     """A text as one segment of a path. Dots alone would be taken for a step in the tree of paths."""
     return "%2E" * len(text) if text in {".", ".."} else quote(text, safe="")
@@ -120,7 +167,7 @@ def request(
     headers: tuple[tuple[str, str], ...] = ()
     body = None
     if document is not None:
-        body = encode({name: value for name, value in document.items() if value is not None})
+        body = encode_in_slices({name: value for name, value in document.items() if value is not None})
         headers = (("content-type", "application/json"),)
     elif method != "GET":
         body = b""
@@ -155,6 +202,21 @@ def encode(document: Any) -> bytes:
     return _ENCODER.encode(document).encode()
 
 
+def encode_in_slices(value: Any) -> bytes:
+    """As `encode`. Long lists and arrays are encoded slice by slice, as other threads wait while one is."""
+    if isinstance(value, dict):
+        return b"{%b}" % b",".join([encode(name) + b":" + encode_in_slices(member) for name, member in value.items()])
+    if not isinstance(value, list | np.ndarray) or len(value) <= SLICE_ITEMS:
+        return encode(value)
+    slices = (value[start : start + SLICE_ITEMS] for start in range(0, len(value), SLICE_ITEMS))
+    return b"[%b]" % b",".join([encode(one)[1:-1] for one in slices])
+
+
+def _values_count(document: Mapping[str, Any]) -> int:
+    """About how many values a document has."""
+    return sum(np.size(value) if isinstance(value, np.ndarray) else length_hint(value) for value in document.values())
+
+
 def _plain(value: Any) -> Any:
     """NumPy's and Arrow's values as those of Python."""
     plain = getattr(value, "tolist", None) or getattr(value, "as_py", None)
@@ -181,10 +243,18 @@ def key_of(value: object) -> Key:
     raise TypeError(f"{value!r} ({type(value).__name__}) is no node key; use a string or an integer")
 
 
+def post(operation: str, document: Mapping[str, Any], parse: Callable[[Any], T]) -> Operation[T]:
+    """The operation of one request with a body and a response in JSON."""
+    compute = partial(request, operation, document=document)
+    wanted = yield from worked(compute, _values_count(document) > LARGE_VALUES)
+    return (yield from call(wanted, parse))
+
+
 def call(wanted: Request, parse: Callable[[Any], T]) -> Operation[T]:
     """The operation of one request with a response in JSON."""
     reply = yield wanted
-    return parsed(wanted.operation, reply, parse)
+    compute = partial(parsed, wanted.operation, reply, parse)
+    return (yield from worked(compute, len(reply.body) > LARGE_BYTES))
 
 
 def parsed(operation: str, reply: Reply, parse: Callable[[Any], T]) -> T:

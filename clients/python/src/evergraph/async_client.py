@@ -15,11 +15,11 @@ from numpy.typing import ArrayLike
 from . import _operations as operations
 from . import admin
 from ._attempts import Failure, Outcome, Pause, Retry, Step, with_retries
-from ._events import lines
+from ._events import parts
 from ._operations import Unknown
 from ._push import Known, Wait
 from ._push import push as push_events
-from ._requests import Operation, request
+from ._requests import Operation, Work, request
 from ._transport import failure_of, options, reply_of, shown, timeout_of
 from .results import Anomalies, Embeddings, Key, NeighborPage, Node, NodeMap, PushResult, Rankings, Scores
 from .state import Health, Info, Status
@@ -29,6 +29,8 @@ T = TypeVar("T")
 
 class AsyncClient:
     """A connection to a daemon. It belongs to one event loop; close it, or use it in `async with`.
+
+    Large requests are made, and large responses read, in a thread, so that other tasks go on meanwhile.
 
     Reads, and pushes with idempotency keys, are sent again after failures that may pass; nothing else is.
 
@@ -64,6 +66,7 @@ class AsyncClient:
         self._daemon: object = None  # a daemon that ends when nobody holds it
         self._retry = retry
         self._known = Known()
+        self._turn = asyncio.Lock()  # of large computations, which run one at a time in threads
         self._http = httpx2.AsyncClient(**options(url, api_key, timeout, verify, headers, trust_env))
 
     async def __aenter__(self) -> AsyncClient:
@@ -334,7 +337,7 @@ class AsyncClient:
             events: Mappings with the members of the API (`src`, `dst`, `ts`, `features`, `type`, `op`, …); or a frame
                 of pandas, polars or pyarrow with such columns (`t` is as good as `ts`; features are the columns `f0`,
                 `f1`, … or lists in `features` or `msg`; an event whose features are all missing has none); or an object
-                with `src`, `dst`, `t` and `msg`, as PyG's `TemporalData`.
+                with `src`, `dst`, `t` and `msg`, as PyG's `TemporalData`. They must not change until it returns.
             src: Sources, shape (n,), in place of `events`; a single one goes with all events.
             dst: Destinations, shape (n,); a single one goes with all events.
             t: Event times, integers in the unit of the stream, shape (n,).
@@ -358,8 +361,8 @@ class AsyncClient:
             ValueError: There are no events, or one cannot be written as JSON. Of a list, those before it may be stored:
                 see `partial`.
         """
-        events = lines(events, src, dst, t, msg)
-        return await self._run(push_events(events, wait, wait_seconds, idempotency_key, self._known))
+        found = parts(events, src, dst, t, msg)
+        return await self._run(push_events(found, wait, wait_seconds, idempotency_key, self._known))
 
     async def status(self) -> Status:
         """The state of the daemon, part by part: graph, ingest, learner, log, memory."""
@@ -501,6 +504,10 @@ class AsyncClient:
     async def _perform(self, step: Step) -> Outcome:
         if isinstance(step, Pause):
             await asyncio.sleep(step.seconds)
+            return None
+        if isinstance(step, Work):
+            async with self._turn:
+                await asyncio.to_thread(step.run)
             return None
         try:
             response = await self._http.request(

@@ -6,6 +6,7 @@ import os
 import ssl
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import nullcontext
 from types import TracebackType
 from typing import Any, Literal, TypeVar
 
@@ -15,11 +16,11 @@ from numpy.typing import ArrayLike
 from . import _operations as operations
 from . import admin
 from ._attempts import Failure, Outcome, Pause, Retry, Step, with_retries
-from ._events import lines
+from ._events import parts
 from ._operations import Unknown
 from ._push import Known, Wait
 from ._push import push as push_events
-from ._requests import Operation, request
+from ._requests import Operation, Work, request
 from ._transport import failure_of, options, reply_of, shown, timeout_of
 from .results import Anomalies, Embeddings, Key, NeighborPage, Node, NodeMap, PushResult, Rankings, Scores
 from .state import Health, Info, Status
@@ -64,6 +65,7 @@ class Client:
         self._daemon: object = None  # a daemon that ends when nobody holds it
         self._retry = retry
         self._known = Known()
+        self._turn = nullcontext()  # one large computation at a time
         self._http = httpx2.Client(**options(url, api_key, timeout, verify, headers, trust_env))
 
     def __enter__(self) -> Client:
@@ -334,7 +336,7 @@ class Client:
             events: Mappings with the members of the API (`src`, `dst`, `ts`, `features`, `type`, `op`, …); or a frame
                 of pandas, polars or pyarrow with such columns (`t` is as good as `ts`; features are the columns `f0`,
                 `f1`, … or lists in `features` or `msg`; an event whose features are all missing has none); or an object
-                with `src`, `dst`, `t` and `msg`, as PyG's `TemporalData`.
+                with `src`, `dst`, `t` and `msg`, as PyG's `TemporalData`. They must not change until it returns.
             src: Sources, shape (n,), in place of `events`; a single one goes with all events.
             dst: Destinations, shape (n,); a single one goes with all events.
             t: Event times, integers in the unit of the stream, shape (n,).
@@ -358,8 +360,8 @@ class Client:
             ValueError: There are no events, or one cannot be written as JSON. Of a list, those before it may be stored:
                 see `partial`.
         """
-        events = lines(events, src, dst, t, msg)
-        return self._run(push_events(events, wait, wait_seconds, idempotency_key, self._known))
+        found = parts(events, src, dst, t, msg)
+        return self._run(push_events(found, wait, wait_seconds, idempotency_key, self._known))
 
     def status(self) -> Status:
         """The state of the daemon, part by part: graph, ingest, learner, log, memory."""
@@ -499,6 +501,10 @@ class Client:
     def _perform(self, step: Step) -> Outcome:
         if isinstance(step, Pause):
             time.sleep(step.seconds)
+            return None
+        if isinstance(step, Work):
+            with self._turn:
+                step.run()
             return None
         try:
             response = self._http.request(
