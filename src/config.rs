@@ -22,6 +22,7 @@ use crate::ingest::registry::Format;
 use crate::model::walk::Decay;
 
 mod check;
+mod cluster;
 mod document;
 mod examine;
 mod explain;
@@ -40,6 +41,7 @@ mod topics;
 use self::layers::{Layer, blame, merged};
 
 pub use check::level_filter;
+pub use cluster::ClusterRole;
 pub use examine::Fault;
 pub use explain::{Origin, Setting};
 pub use mapping::{Mapping, Texts};
@@ -111,7 +113,7 @@ section!(/// All settings, section by section.
 Config {
     data: Data, api: Api, stream: Stream, ingest: Ingest, log: Log, graph: Graph, memory: Memory, device: Device,
     model: Model, learner: Learner, checkpoint: Checkpoint, snapshot: Snapshot, io: Io, index: Index, feed: Feed,
-    anomalies: Anomalies, output: Output,
+    anomalies: Anomalies, cluster: Cluster, output: Output,
 });
 section!(/// `[data]`
     Data { dir: PathBuf });
@@ -205,6 +207,9 @@ Feed {
     queue_bytes_max: usize,
 });
 
+section!(/// `[cluster]`
+    Cluster { role: ClusterRole, topics: String, brokers: String, advertise: String, coalesce_ms: u64,
+        max_staleness_ms: u64 });
 section!(/// `[output]`
     Output { level: String, format: OutputFormat, access_log: bool });
 

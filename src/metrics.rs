@@ -18,6 +18,7 @@ use prometheus::{
 };
 
 use self::anomaly::ANOMALY;
+use self::cluster::CLUSTER;
 use self::device::DEVICE;
 use self::feed::FEED;
 use self::handle::{Handle, Spec};
@@ -29,6 +30,7 @@ mod handle;
 mod set;
 
 pub use anomaly::AnomalyMetrics;
+pub use cluster::ClusterMetrics;
 pub use device::DeviceMetrics;
 pub use feed::FeedMetrics;
 pub use http::{ADMIN_ACTIONS, HttpMetrics};
@@ -232,6 +234,7 @@ group! {
 }
 
 mod anomaly;
+mod cluster;
 mod device;
 mod feed;
 mod http;
@@ -241,13 +244,11 @@ mod model;
 group! {
     /// What runs, and on what.
     BuildMetrics, BUILD;
-    info: IntGaugeVec ["version", "device"] = "build_info"
-        "Always 1; the labels are the version and the device.";
+    info: IntGaugeVec ["version", "device"] = "build_info" "Always 1; the labels are the version and the device.";
     ready: IntGauge = "ready" "1 while requests are served, else 0: during a start, a stop, or after a fault.";
     memory_limit: IntGaugeVec = "memory_limit_bytes"
         "Memory this process may use: its control group's limit, or what the machine has; absent where unknown.";
-    disk_size: IntGaugeVec = "data_disk_size_bytes"
-        "Size of the disk that holds data.dir in bytes; absent where unknown.";
+    disk_size: IntGaugeVec = "data_disk_size_bytes" "Size of the disk that holds data.dir in bytes; absent where unknown.";
     disk_free: IntGaugeVec = "data_disk_free_bytes"
         "Bytes that are free on the disk that holds data.dir; absent where unknown.";
     last_backup: IntGaugeVec = "backup_last_success_timestamp_seconds"
@@ -255,9 +256,9 @@ group! {
 }
 
 /// Every metric of the daemon except those of the `process_` collector.
-pub const INVENTORY: [&[MetricInfo]; 16] = [
-    INGEST, LOG, GRAPH, SPILL, TRAIN, EVAL, GATE, MODEL, CHECKPOINT, SNAPSHOT, INDEX, FEED, ANOMALY, HTTP,
-    DEVICE, BUILD,
+pub const INVENTORY: [&[MetricInfo]; 17] = [
+    INGEST, LOG, GRAPH, SPILL, TRAIN, EVAL, GATE, MODEL, CHECKPOINT, SNAPSHOT, INDEX, FEED, CLUSTER, ANOMALY,
+    HTTP, DEVICE, BUILD,
 ];
 
 /// Names of the process collector's metrics.
@@ -300,6 +301,8 @@ pub struct Metrics {
     pub index: IndexMetrics,
     /// The change feed.
     pub feed: FeedMetrics,
+    /// A leader and its replicas.
+    pub cluster: ClusterMetrics,
     /// How unusual events are.
     pub anomaly: AnomalyMetrics,
     /// The HTTP interface.
@@ -340,6 +343,7 @@ impl Metrics {
             snapshot: SnapshotMetrics::register(&registry)?,
             index: IndexMetrics::register(&registry)?,
             feed: FeedMetrics::register(&registry)?,
+            cluster: ClusterMetrics::register(&registry)?,
             anomaly: AnomalyMetrics::register(&registry)?,
             http: HttpMetrics::register(&registry)?,
             device: DeviceMetrics::register(&registry)?,

@@ -18,15 +18,10 @@ use utoipa::ToSchema;
 
 pub use self::kind::ErrorType;
 pub(super) use self::problem::{PROBLEM_JSON, Problem, is_wanted as wants_problem};
-use self::render::cut_to;
 pub(super) use self::render::{render, shortened};
 use super::events::Rejected;
 use super::key::Key;
 use super::wire::Freshness;
-
-/// Rejected events in an error, at most, and the characters of their details. Each is also a dead letter.
-const REJECTED_MAX: usize = 100;
-const REJECTED_CHARS_MAX: usize = 200;
 
 /// The body of every error response.
 #[derive(Debug, Serialize, ToSchema)]
@@ -254,6 +249,9 @@ pub enum ApiError {
     /// The daemon reads its log.
     #[error("the daemon is restoring its state and accepts no events yet; /readyz reports when it does")]
     Restoring,
+    /// Events are for another daemon.
+    #[error("{0}")]
+    Replica(String),
     /// The daemon is stopping.
     #[error("the daemon is shutting down; send the request to another one or again later")]
     ShuttingDown,
@@ -313,22 +311,12 @@ impl ApiError {
             Self::StorageFailed(_) => (StatusCode::SERVICE_UNAVAILABLE, ErrorType::StorageFailed, Some(5)),
             Self::DiskFull(_) => (StatusCode::SERVICE_UNAVAILABLE, ErrorType::DiskFull, Some(30)),
             Self::Restoring => (StatusCode::SERVICE_UNAVAILABLE, ErrorType::Restoring, Some(5)),
+            Self::Replica(_) => (StatusCode::MISDIRECTED_REQUEST, ErrorType::ReadReplica, None),
             Self::ShuttingDown => (StatusCode::SERVICE_UNAVAILABLE, ErrorType::ShuttingDown, Some(5)),
             Self::LogFailed(_) => (StatusCode::SERVICE_UNAVAILABLE, ErrorType::LogFailed, Some(5)),
             Self::Unstorable(_) => (StatusCode::UNPROCESSABLE_ENTITY, ErrorType::Unstorable, None),
             Self::Internal => (StatusCode::INTERNAL_SERVER_ERROR, ErrorType::Internal, None),
         }
-    }
-
-    /// No event of a body was accepted. Names the first of them only: the error is small however many there are.
-    pub(super) fn all_rejected(mut rejected: Vec<Rejected>) -> Self {
-        let count = rejected.len();
-        rejected.truncate(REJECTED_MAX);
-        rejected.shrink_to_fit();
-        for event in &mut rejected {
-            event.detail = cut_to(REJECTED_CHARS_MAX, std::mem::take(&mut event.detail));
-        }
-        Self::AllRejected { count, rejected }
     }
 
     /// The metric label of a refusal by a limit; `None` for other failures.

@@ -18,6 +18,7 @@ mod body;
 mod browser;
 mod bulk;
 mod certificate;
+mod cluster;
 mod compression;
 mod connections;
 mod console;
@@ -83,6 +84,7 @@ use crate::serving::QueryEngine;
 
 pub use admin::{AUDIT, CheckpointResponse, LogLevelResponse, Operator, OperatorError, SourceResponse};
 pub use bulk::Bulk;
+pub use cluster::ClusterDocument;
 pub use connections::{plain, serve};
 pub use console::Feed;
 pub use docs::openapi_json;

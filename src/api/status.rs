@@ -7,6 +7,7 @@ use std::sync::Arc;
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use super::cluster::ClusterDocument;
 use super::wire::{Freshness, Source};
 
 /// The state of the daemon, part by part.
@@ -33,6 +34,9 @@ pub struct StatusDocument {
     /// The change feed; null where there is none.
     #[schema(required = true)]
     pub feed: Option<FeedDocument>,
+    /// The leader or the replica that this is; null where the daemon stands alone.
+    #[schema(required = true)]
+    pub cluster: Option<ClusterDocument>,
     /// How fresh responses are now.
     pub freshness: Freshness,
 }

@@ -9,10 +9,12 @@
 //! - Nothing here knows where events come from, nor who learns from them.
 
 mod encode;
+
 mod idempotency;
 mod index;
 mod own_frames;
 mod replay;
+mod replicate;
 mod retain;
 mod scrub;
 pub mod snapshot;
@@ -165,7 +167,8 @@ impl Appender {
     fn cut(&mut self) {
         let Some(cut) = self.status.cut.lock().take() else { return };
         let is_long = self.log.bytes() > cut.bytes_kept;
-        let done = if is_long { self.log.cut(cut.position) } else { Ok(0) };
+        let position = self.status.allowed_cut(cut.position);
+        let done = if is_long { self.log.cut(position) } else { Ok(0) };
         self.record_length();
         self.metrics.log.first_position.set(self.log.readers().first().0.cast_signed());
         match done {

@@ -48,6 +48,8 @@ pub struct AppenderStatus {
     pub(super) capture: Mutex<Option<Sender<Captured>>>,
     /// A request to cut the log.
     pub(super) cut: Mutex<Option<Cut>>,
+    /// Where somebody reads the log whom a cut must not overtake.
+    held_from: Mutex<Option<EdgeId>>,
     /// A request to move a source.
     pub(super) moved: Mutex<Option<Move>>,
 }
@@ -109,6 +111,16 @@ impl AppenderStatus {
         let (reply, done) = bounded(1);
         *self.cut.lock() = Some(Cut { position, bytes_kept, reply });
         done
+    }
+
+    /// Keeps the log from `position` on, whatever cuts are asked for. Called again, it keeps less.
+    pub fn hold_from(&self, position: EdgeId) {
+        *self.held_from.lock() = Some(position);
+    }
+
+    /// As much of a cut at `position` as may be.
+    pub(super) fn allowed_cut(&self, position: EdgeId) -> EdgeId {
+        self.held_from.lock().map_or(position, |held| held.min(position))
     }
 
     /// Has partitions of a source, which is not running, taken to the ends of these runs by a frame without events. The

@@ -10,9 +10,9 @@ use clap::Args;
 use super::{ConfigArgs, machine, output, sample};
 use crate::api::{Keys, Tls};
 use crate::catalog::Catalog;
-use crate::config::{Config, TopicSection};
+use crate::config::{ClusterRole, Config, TopicSection};
 use crate::daemon::source_options::{
-    anomaly_options, decode_options, feed_options, kafka_sources, schema_registry,
+    anomaly_options, decode_options, feed_options, kafka_sources, replication_options, schema_registry,
 };
 use crate::daemon::{DeviceSelection, fixed_settings};
 use crate::device::{CudaFound, Device};
@@ -262,6 +262,10 @@ fn outlets(config: &Config) -> Vec<(&'static str, Result<String, String>)> {
     if !config.anomalies.topic.is_empty() {
         let check = |options| AnomalyTopic::new(options).check();
         outcomes.push(("anomalies", outlet(anomaly_options(config), check)));
+    }
+    if config.cluster.role != ClusterRole::Single {
+        let found = replication_options(config).check(config.cluster.role == ClusterRole::Leader);
+        outcomes.push(("cluster", found.map_err(|fault| fault.to_string())));
     }
     outcomes
 }

@@ -23,7 +23,7 @@ const CONSOLE_PAGES_MAX: usize = 10_000;
 type Number = fn(&Config) -> u64;
 
 /// Numbers of which there must be at least one.
-pub(super) const AT_LEAST_ONE: [(&str, Number); 39] = [
+pub(super) const AT_LEAST_ONE: [(&str, Number); 40] = [
     ("api.connections_max", |config| wide(config.api.connections_max)),
     ("api.header_timeout_ms", |config| config.api.header_timeout_ms),
     ("api.bytes_per_second_min", |config| config.api.bytes_per_second_min.into()),
@@ -62,6 +62,7 @@ pub(super) const AT_LEAST_ONE: [(&str, Number); 39] = [
     ("snapshot.keep", |config| wide(config.snapshot.keep)),
     ("index.coalesce_ms", |config| config.index.coalesce_ms),
     ("feed.coalesce_ms", |config| config.feed.coalesce_ms),
+    ("cluster.coalesce_ms", |config| config.cluster.coalesce_ms),
     ("anomalies.queue_batches_max", |config| wide(config.anomalies.queue_batches_max)),
 ];
 
@@ -106,6 +107,7 @@ impl Config {
         self.check_learning(&mut faults);
         self.check_waits(&mut faults);
         self.check_outlets(&mut faults);
+        self.check_cluster(&mut faults);
         self.check_retention(&mut faults);
         self.check_relations(&mut faults);
         faults.0.extend(self.mapping_faults());
@@ -202,6 +204,8 @@ impl Config {
             ("learner.batch_wait_ms", self.learner.batch_wait_ms),
             ("index.coalesce_ms", self.index.coalesce_ms),
             ("feed.coalesce_ms", self.feed.coalesce_ms),
+            ("cluster.coalesce_ms", self.cluster.coalesce_ms),
+            ("cluster.max_staleness_ms", self.cluster.max_staleness_ms),
         ];
         for (key, value) in waits {
             faults.require(value <= WAIT_MS_MAX, key, value, "must be at most 86400000, a day");

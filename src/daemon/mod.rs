@@ -16,9 +16,11 @@ mod beginning;
 mod checkpoint_keeping;
 mod checkpoints;
 pub mod clock_correction;
+mod cluster;
 mod device_selection;
 mod feed;
 mod http;
+mod learning;
 mod live_index;
 pub mod log_level;
 mod memory_limit;
@@ -26,6 +28,7 @@ mod monitor;
 mod operator;
 pub mod promotion;
 mod reload;
+mod replica;
 mod scrape;
 pub mod seek;
 pub mod service;
@@ -62,25 +65,20 @@ pub use starting::{Interrupted, Starting};
 pub use status::{StatusSource, resident_bytes};
 pub use store::{Store, fixed_settings};
 
-use self::checkpoint_keeping::Keeping;
+use self::learning::{open_learned, open_learner};
 use self::reload::{ReadSettings, Reloading};
 use self::snapshot_files::DamagedSnapshot;
 use self::snapshot_settings::SharedSnapshotSettings;
 use self::snapshots::SnapshotRequests;
 use self::supervise::Supervisor;
 use self::threads::{Stop, Threads};
-use self::training::TrainingPause;
 use crate::api::{Health, ReloadResponse, State};
 use crate::appender::{Appender, AppenderOptions, AppenderStatus};
 use crate::catalog::Catalog;
-use crate::config::{Config, Setting, StartPolicy};
-use crate::device::Device;
-use crate::event::EdgeId;
-use crate::learner::checkpoint::Checkpoint;
-use crate::learner::{Around, Learned, Learner, LearnerOptions, LearnerStatus, Recorders, Shared};
+use crate::config::{ClusterRole, Config, Setting};
+use crate::learner::LearnerStatus;
 use crate::metrics::{Metrics, set_count};
-use crate::serving::{Anomaly, NodeStates, Progress, QueryEngine};
-use crate::train::LoadError;
+use crate::serving::{Anomaly, NodeStates, Progress, QueryEngine, StateChanges};
 
 /// A loop without a heartbeat for this long is stuck.
 const PULSE_LIMIT: Duration = Duration::from_secs(60);
@@ -112,7 +110,11 @@ impl Daemon {
         interrupt: &AtomicBool,
     ) -> Result<Self> {
         loop {
-            match Self::attempt(config, generated, interrupt) {
+            let started = match config.cluster.role {
+                ClusterRole::Replica => Self::attempt_replica(config, interrupt),
+                ClusterRole::Single | ClusterRole::Leader => Self::attempt(config, generated, interrupt),
+            };
+            match started {
                 Err(error) if error.is::<DamagedSnapshot>() => {
                     tracing::warn!("the start begins again, with an older snapshot or the log");
                 }
@@ -152,18 +154,14 @@ impl Daemon {
         let snapshots = snapshots.recording(deletions.clone());
         let (stop, supervisor) = (Stop::default(), Supervisor::new(parts.health.clone()));
         let feed = feed::start(config, (&parts, &store), deletions, &supervisor, &stop.feed)?;
+        let cluster = cluster::ship(config, (&parts, &store), &supervisor, &stop)?;
         let appender = Appender::new(
             store.log,
             store.index,
             parts.progress.clone(),
             parts.appender.clone(),
             parts.metrics.clone(),
-            AppenderOptions {
-                commit_events_max: config.log.commit_events_max,
-                commit_bytes_max: config.log.commit_bytes_max,
-                allowed_lateness: config.stream.lateness(),
-                nodes_max: config.stream.nodes_max,
-            },
+            appender_options(config),
         );
         let (flag, pulse) = (stop.appender.clone(), parts.health.heartbeat("appender", PULSE_LIMIT));
         let appender = supervisor.start("appender", "log", &stop.appender, move || {
@@ -183,7 +181,8 @@ impl Daemon {
         let address = http.address();
         tracing::info!(%address, "ready");
         let Parts { health, snapshot_settings, reloading, .. } = parts;
-        let threads = Threads { snapshots, appender, learner, monitor, live_index, feed, anomalies };
+        let (snapshots, learner) = (Some(snapshots), Some(learner));
+        let threads = Threads { snapshots, appender, learner, monitor, live_index, feed, anomalies, cluster };
         let reload = (snapshot_settings, reloading);
         Ok(Self { address, health, status, stop, sources, reload, supervisor, threads, http })
     }
@@ -252,6 +251,7 @@ pub(crate) struct Parts {
     reloading: Arc<OnceLock<Reloading>>,
     catalog: Arc<Mutex<Catalog>>,
     feed: Arc<feed::FeedStatus>,
+    cluster: Arc<cluster::ClusterStatus>,
     /// Events that were judged, where there is a topic for them.
     judged: Option<Receiver<Vec<Anomaly>>>,
 }
@@ -265,12 +265,16 @@ impl Parts {
             progress.clone(),
         );
         let (metrics, health) = (Metrics::new(), Health::new());
+        if config.cluster.role == ClusterRole::Leader {
+            StateChanges::follow(&engine.states);
+        }
         let (engine, judged) = anomalies::watched(live_index::indexed(engine, config), config);
         Self {
             engine: Arc::new(engine),
             judged,
             progress,
             feed: Arc::new(feed::FeedStatus::new(health.clone())),
+            cluster: Arc::new(cluster::ClusterStatus::new(config, health.clone())),
             metrics,
             health,
             appender: Arc::default(),
@@ -283,105 +287,13 @@ impl Parts {
     }
 }
 
-/// What the learner goes on from: the checkpoint that was found, or nothing.
-fn open_learned(
-    config: &Config,
-    store: &Store,
-    found: Option<Checkpoint>,
-    device: &Device,
-) -> Result<Learned> {
-    let first = store.log.readers().first();
-    let Some(found) = found else { return beginning::learned(config, store, device) };
-    let path = store.checkpoints.dir().join(&found.file.name);
-    let learned = restore(config, store, device, found).with_context(|| {
-        let path = path.display();
-        format!("{path} cannot be used; set [model] and [stream] back, or use another data.dir")
-    })?;
-    hold_stream(&learned, first)?;
-    let (position, steps) = (learned.position.0, learned.trainer.steps());
-    tracing::info!(position, steps, "restored the learned state");
-    Ok(learned)
-}
-
-/// An error if a learner would have to read what was cut off the log, which begins at `first`.
-fn hold_stream(learned: &Learned, first: EdgeId) -> Result<()> {
-    ensure!(
-        learned.stream.is_some() || first == EdgeId(0),
-        "what the learner knows of the stream would have to be read from the log again, because graph.retention, \
-         learner.pairs_max or stream.node_feature_dimension was changed, but the log was cut: set them back, or use \
-         another data.dir"
-    );
-    Ok(())
-}
-
-fn open_learner(
-    config: &Config,
-    store: &Store,
-    (mut learned, began_unix_ms): (Learned, i64),
-    parts: &Parts,
-    starting: &Starting<'_>,
-) -> Result<Learner> {
-    let learner = &config.learner;
-    learned.trainer.cache_rows(config.device.row_cache_bytes);
-    learned.trainer.read_rows_in_place(config.device.row_host_bytes);
-    learned.trainer.sample_on_device(config.sampler_options());
-    let paused = TrainingPause::of(&parts.catalog.lock())?;
-    if let Some(TrainingPause { by, .. }) = &paused {
-        tracing::warn!(by, "training stays paused by an operator");
+fn appender_options(config: &Config) -> AppenderOptions {
+    AppenderOptions {
+        commit_events_max: config.log.commit_events_max,
+        commit_bytes_max: config.log.commit_bytes_max,
+        allowed_lateness: config.stream.lateness(),
+        nodes_max: config.stream.nodes_max,
     }
-    let options = LearnerOptions {
-        clock: || u64::try_from(unix_ms() / 1000).unwrap_or_default(),
-        train: learner.train && paused.is_none(),
-        train_history: learner.start != StartPolicy::Remember,
-        batch_events: learner.batch_events,
-        batch_wait: Duration::from_millis(learner.batch_wait_ms),
-        lag_events_max: learner.lag_events_max,
-        lag_target: Duration::from_millis(learner.lag_target_ms),
-        share_min: learner.share_min,
-        score_all: config.anomalies.score_all,
-        began_unix_ms,
-        quality_window_batches: learner.quality_window_batches,
-        rank_queries: learner.rank_queries_per_batch,
-        rank_candidates: learner.rank_candidates,
-        pairs_max: learner.pairs_max,
-        replay: config.replay_options(),
-        met_share: config.met_share(),
-        seed: learner.seed,
-        threads: learner.threads,
-        nice: u8::try_from(learner.nice).unwrap_or(19),
-        checkpoint_dir: store.checkpoints.dir().to_path_buf(),
-        checkpoint_interval: Duration::from_secs(config.checkpoint.interval_seconds),
-        checkpoint_full_every: config.checkpoint.full_every,
-        write_rate: parts.snapshot_settings.rate.clone(),
-    };
-    let shared = Shared {
-        engine: parts.engine.clone(),
-        progress: parts.progress.clone(),
-        status: parts.learner.clone(),
-        metrics: parts.metrics.clone(),
-    };
-    parts.progress.set_durable(store.log.durable_end());
-    parts.progress.set_indexed(store.index.end());
-    let (health, metrics) = (parts.health.clone(), parts.metrics.clone());
-    let device_lost = Box::new(move |why: &str| device_selection::report_loss(&health, &metrics, why));
-    let recorders = Recorders { device_lost, ..store.checkpoints.recorders(Keeping::of(config)) };
-    let proceed = starting.proceed("reading the log up to the checkpoint", learned.position);
-    let log = store.log.readers();
-    let learner = Learner::new(learned, log, shared, options, recorders, proceed)?;
-    learner.ok_or_else(|| Interrupted.into())
-}
-
-/// What a checkpoint holds, for a learner with these settings.
-fn restore(
-    config: &Config,
-    store: &Store,
-    device: &Device,
-    mut found: Checkpoint,
-) -> Result<Learned, LoadError> {
-    let options = (config.trainer_options(), config.gate_options());
-    let log_is_whole = store.log.readers().first() == EdgeId(0);
-    let around = Around { stores: &store.index.stores, pairs_max: config.learner.pairs_max, log_is_whole };
-    Learned::load(found.file.head.position, options, device, around, &mut found.payload)
 }
 
 /// Milliseconds since the Unix epoch.

@@ -15,7 +15,8 @@
 use anyhow::{Context, Result, bail, ensure};
 
 use super::checkpoints::Restored;
-use super::{Store, hold_stream, restore, unix_ms};
+use super::learning::{hold_stream, restore};
+use super::{Store, unix_ms};
 use crate::catalog::DecisionRow;
 use crate::config::Config;
 use crate::device::Device;

@@ -8,7 +8,9 @@ use rustix::fs::StatVfs;
 
 use super::memory_limit::limit_bytes;
 use super::{StatusSource, backup};
-use crate::api::{FeedDocument, GraphStatus, Health, IngestStatus, SourceReport, TierStatus};
+use crate::api::{
+    ClusterDocument, FeedDocument, GraphStatus, Health, IngestStatus, SourceReport, TierStatus,
+};
 use crate::config::Config;
 use crate::ingest::rejection::Reason;
 use crate::metrics::{Metrics, mirror, set_count, set_if_known, set_state};
@@ -29,9 +31,12 @@ pub(super) fn register(
         ingest(metrics, &document.ingest);
         set_count(&metrics.log.bytes, document.log.bytes);
         set_count(&metrics.log.end_position, document.log.durable_position);
-        set_count(&metrics.train.lag_events, document.learner.lag_events);
+        // What a replica has indexed and not applied is no learner's lag.
+        let learns = document.cluster.as_ref().is_none_or(|cluster| cluster.role != "replica");
+        set_count(&metrics.train.lag_events, if learns { document.learner.lag_events } else { 0 });
         index(metrics, &engine);
         document.feed.iter().for_each(|document| feed(metrics, document));
+        document.cluster.iter().for_each(|document| cluster(metrics, document));
         machine.report(metrics);
     }));
 }
@@ -67,6 +72,14 @@ fn index(metrics: &Metrics, engine: &QueryEngine) {
     set_count(&metrics.index.bytes, report.bytes);
     set_count(&metrics.index.pending_nodes, report.state.pending_nodes as u64);
     metrics.index.oldest_row_seconds.set(report.state.oldest_row_seconds);
+}
+
+fn cluster(metrics: &Metrics, document: &ClusterDocument) {
+    let cluster = &metrics.cluster;
+    set_count(&cluster.frames_position, document.frames_position);
+    set_count(&cluster.states_position, document.states_position.unwrap_or_default());
+    cluster.staleness_seconds.set(document.staleness_seconds.unwrap_or_default());
+    mirror(&cluster.failures, document.failures);
 }
 
 fn feed(metrics: &Metrics, document: &FeedDocument) {

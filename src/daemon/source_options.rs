@@ -10,6 +10,7 @@ use crate::ingest::kafka::{DataLossPolicy, KafkaClientOptions, KafkaSourceOption
 use crate::ingest::produce::{FeedFormat, OutletOptions};
 use crate::ingest::push::PushOptions;
 use crate::ingest::registry::{Format, Registry, RegistryError, RegistryOptions, Wire};
+use crate::ingest::replication::ReplicationOptions;
 
 pub(super) fn push_options(config: &Config) -> PushOptions {
     PushOptions {
@@ -91,6 +92,16 @@ fn outlet_options(config: &Config, (brokers, topic): (&str, &str), create_partit
         compacted: false,
         timeout: Duration::from_secs(10),
     }
+}
+
+/// The topics between a leader and its replicas.
+#[must_use]
+pub fn replication_options(config: &Config) -> ReplicationOptions {
+    let mut client = client_options(&config.ingest.kafka);
+    if !config.cluster.brokers.is_empty() {
+        config.cluster.brokers.clone_into(&mut client.brokers);
+    }
+    ReplicationOptions { client, prefix: config.cluster.topics.clone() }
 }
 
 /// The topic of dead letters that a topic has for itself.

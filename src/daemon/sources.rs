@@ -1,6 +1,7 @@
 //! The configured sources: created while the log is being read, started afterwards, stopped first when the daemon
 //! ends.
 
+mod gate;
 mod moving;
 mod topics;
 
@@ -15,12 +16,14 @@ use anyhow::{Context, Result};
 use crossbeam_channel::Sender;
 use parking_lot::Mutex;
 
+use self::gate::Gate;
+use super::cluster::ClusterStatus;
 use super::source_options::{dead_letter_target, decode_options, push_options};
 use crate::api::{OperatorError, SourceReport};
 use crate::appender::Index;
 use crate::catalog::{Catalog, CatalogError, PausedSource};
 use crate::config::{Config, LatePolicy};
-use crate::event::{BodyFormat, Intake, IntakeError, IntakeResponse, Submission, SubmitError};
+use crate::event::{Intake, Submission};
 use crate::ingest::admit::{Admission, AdmitOptions, LatePolicy as AdmitLate, NodeLimit};
 use crate::ingest::dead_letter::DeadLetters;
 use crate::ingest::generated::{self, GeneratedWorld};
@@ -71,34 +74,6 @@ enum Running {
     Kafka { source: Arc<KafkaSource> },
 }
 
-/// Guards the push source: closed until the log has been read, and again when the daemon ends.
-#[derive(Default)]
-struct Gate {
-    intake: OnceLock<Arc<PushIntake>>,
-    /// As the settings say, also before there is an intake.
-    is_mapped: bool,
-    closed: AtomicBool,
-}
-
-impl Intake for Gate {
-    fn submit(
-        &self,
-        body: &[u8],
-        format: BodyFormat,
-        key: Option<&str>,
-    ) -> Result<IntakeResponse, IntakeError> {
-        match self.intake.get() {
-            _ if self.closed.load(Ordering::Acquire) => Err(IntakeError::Refused(SubmitError::ShuttingDown)),
-            Some(intake) => intake.submit(body, format, key),
-            None => Err(IntakeError::Refused(SubmitError::Restoring)),
-        }
-    }
-
-    fn is_mapped(&self) -> bool {
-        self.is_mapped
-    }
-}
-
 impl Sources {
     /// Creates the sources without starting them; `queue` leads to the appender. Sources that are paused in the catalog
     /// stay paused.
@@ -124,6 +99,30 @@ impl Sources {
         let (kafka, moving) = (OnceLock::new(), Mutex::default());
         let inner = Inner { queue, generated, gate, running, kafka, moving, stop, catalog, holds, held };
         Ok(Self(Arc::new(inner)))
+    }
+
+    /// The sources of a replica: none; pushed events are refused.
+    pub(super) fn of_replica(
+        config: &Config,
+        cluster: Arc<ClusterStatus>,
+        catalog: Arc<Mutex<Catalog>>,
+    ) -> Self {
+        let gate = Gate { replica: Some(cluster), ..Gate::default() };
+        let gate = config.ingest.http.enabled.then(|| Arc::new(gate));
+        // Nobody sends anything into it.
+        let (queue, _) = crossbeam_channel::bounded(0);
+        Self(Arc::new(Inner {
+            queue,
+            generated: None,
+            gate,
+            running: Mutex::default(),
+            kafka: OnceLock::new(),
+            moving: Mutex::default(),
+            stop: Arc::default(),
+            catalog,
+            holds: Arc::default(),
+            held: Mutex::default(),
+        }))
     }
 
     /// Pauses or resumes a source until the next such request. Returns who paused it.

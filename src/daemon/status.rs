@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
+use super::cluster::ClusterStatus;
 use super::feed::FeedStatus;
 use super::sources::Sources;
 use super::{Parts, Store, tiers};
@@ -65,6 +66,7 @@ struct Inputs {
     learner: Arc<LearnerStatus>,
     sources: Sources,
     feed: Arc<FeedStatus>,
+    cluster: Arc<ClusterStatus>,
 }
 
 impl StatusSource {
@@ -91,6 +93,7 @@ impl StatusSource {
             learner: parts.learner.clone(),
             sources: sources.clone(),
             feed: parts.feed.clone(),
+            cluster: parts.cluster.clone(),
         }))
     }
 
@@ -108,6 +111,7 @@ impl StatusSource {
             memory: tiers::stores(&self.0.stores.graph, &self.0.stores.edge_features),
             learner: self.0.learner(),
             feed: self.0.feed.document(),
+            cluster: self.0.cluster.document(),
             freshness: self.0.engine.freshness().into(),
         }
     }

@@ -46,6 +46,12 @@ pub enum SubmitError {
     /// The source is held by an operator.
     #[error("the source is paused by an operator")]
     Paused,
+    /// The daemon serves what a leader has; events are for that one.
+    #[error("this daemon is a read replica: send events to its leader{}", named(.leader))]
+    Replica {
+        /// Where the leader takes them, as far as it has said so; else empty.
+        leader: String,
+    },
     /// The daemon is stopping.
     #[error("the daemon is shutting down")]
     ShuttingDown,
@@ -66,6 +72,11 @@ pub enum SubmitError {
         /// The operating system's words.
         detail: String,
     },
+}
+
+/// An address behind other words.
+fn named(address: &str) -> String {
+    if address.is_empty() { String::new() } else { format!(" at {address}") }
 }
 
 /// An event that the log can never take.

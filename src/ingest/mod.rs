@@ -27,6 +27,7 @@ pub mod push;
 pub mod registry;
 pub mod rejection;
 pub mod replay;
+pub mod replication;
 mod request_key;
 pub mod rows;
 mod wire;

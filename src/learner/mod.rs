@@ -343,8 +343,7 @@ impl Learner {
         let publication = publication.unwrap_or_else(|| states.publication());
         batch.node_rows.set_later(&self.node_rows);
         for node in batch.node_rows.nodes() {
-            states.touched.touch(node);
-            states.changed.touch(node);
+            states.touch(node);
         }
         self.forget(&batch.deleted);
         self.learned = batch.end;

@@ -121,7 +121,7 @@ impl<Q, T, E: From<NoResponse>> Requests<Q, T, E> {
     }
 
     fn not_taken(&self) -> E {
-        NoResponse::NotTaken(format!("{} has ended", self.whose)).into()
+        NoResponse::NotTaken(format!("{} does not run here", self.whose)).into()
     }
 }
 

@@ -140,12 +140,17 @@ pub(super) struct Closing(pub Arc<LearnerStatus>);
 
 impl Drop for Closing {
     fn drop(&mut self) {
-        self.0.requests.close();
-        self.0.operations.close();
+        self.0.close();
     }
 }
 
 impl LearnerStatus {
+    /// Refuses requests from now on: there is no loop to take them.
+    pub fn close(&self) {
+        self.requests.close();
+        self.operations.close();
+    }
+
     /// The latest report.
     #[must_use]
     pub fn report(&self) -> LearnerReport {

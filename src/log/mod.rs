@@ -83,6 +83,7 @@ mod payload;
 mod reader;
 mod recovery;
 mod segment;
+mod shipping;
 mod storage;
 mod torn;
 mod writer;
@@ -97,6 +98,7 @@ pub use files::{LogFiles, MARK_NAME, SegmentFile, files, is_file_of_log};
 pub use frame::Frame;
 pub use reader::{LogReader, LogReaders, read_only};
 pub use recovery::Recovery;
+pub use shipping::NoFrame;
 pub use storage::{Access, LogFile, LogStorage};
 pub use writer::Log;
 

@@ -214,6 +214,11 @@ impl Anomalies {
         self.published.load_full()
     }
 
+    /// Takes the surprises from elsewhere; [`surprises`](Self::surprises) of another process.
+    pub(super) fn publish(&self, surprises: Vec<f32>) {
+        self.published.store(Arc::new(surprises));
+    }
+
     /// The latest of those that are kept and have this percentile or a higher one, the newest first.
     #[must_use]
     pub fn latest(&self, percentile_min: f32, most: usize) -> Vec<Anomaly> {

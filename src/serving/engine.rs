@@ -128,6 +128,11 @@ impl QueryEngine {
         self.model.load().as_ref().map(|published| published.scores)
     }
 
+    /// The weights in use, and what scores pairs.
+    pub(super) fn served(&self) -> Option<(Arc<Weights>, Source)> {
+        self.model.load().as_ref().map(|published| (published.weights.clone(), published.scores))
+    }
+
     /// How fresh a response would be now.
     #[must_use]
     pub fn freshness(&self) -> Freshness {

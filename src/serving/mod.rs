@@ -9,6 +9,8 @@
 //!
 //! `export` reads everything as of one moment, slice by slice; [`ChangeFeed`] what has changed.
 //!
+//! [`StateChanges`] are what a leader ships to its replicas, which a [`StateFollower`] applies there.
+//!
 //! The learner publishes here and queries read here: neither waits for the other. Knows nothing of
 //! requests, wire formats, or how weights come about.
 
@@ -24,6 +26,7 @@ mod pace;
 mod pairs;
 mod principal;
 mod progress;
+mod replication;
 mod response;
 mod scores;
 mod spread;
@@ -47,6 +50,7 @@ pub use pace::{compute_alone, pause, pause_for_share};
 pub use pairs::PairStates;
 pub use principal::{Plane, plane};
 pub use progress::{Freshness, Progress};
+pub use replication::{Applied, SentStates, StateChanges, StateFollower, StateMark, StateRow};
 pub use response::{
     EmbeddingResponse, NodeEmbedding, NodeNeighbor, NodeResponse, PairScore, QueryError, ScoreResponse,
     Source, UnknownKeys,

@@ -4,10 +4,10 @@
 //! the queries about its own pairs.
 
 use std::array;
-use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 
 use hashbrown::{HashMap, HashSet};
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 
 use crate::event::{EventTime, NodeId};
 use crate::model::pair_budget::evict_oldest;
@@ -23,6 +23,9 @@ pub struct PairStates {
     shard_pairs_max: AtomicUsize,
     /// Pairs that were last seen before this count as never seen.
     since: AtomicI64,
+    is_followed: AtomicBool,
+    /// Keys of pairs that were published since they were last taken, where somebody follows.
+    changed: Mutex<HashSet<u64>>,
 }
 
 impl Default for PairStates {
@@ -31,6 +34,8 @@ impl Default for PairStates {
             shards: array::from_fn(|_| RwLock::default()),
             shard_pairs_max: AtomicUsize::new(0),
             since: AtomicI64::new(EventTime::MIN.0),
+            is_followed: AtomicBool::new(false),
+            changed: Mutex::default(),
         }
     }
 }
@@ -41,6 +46,27 @@ impl PairStates {
         let mut shard = self.shard(key).write();
         shard.insert(key, times);
         evict_oldest(&mut shard, self.shard_pairs_max.load(Ordering::Relaxed), |times| times.latest());
+        if self.is_followed.load(Ordering::Acquire) {
+            self.changed.lock().insert(key);
+        }
+    }
+
+    /// Records which pairs are published from now on.
+    pub fn follow(&self) {
+        self.is_followed.store(true, Ordering::Release);
+    }
+
+    /// Takes the pairs that were published since the last time; none while nobody follows.
+    #[must_use]
+    pub fn take_changed(&self) -> Vec<(u64, PairTimes)> {
+        let changed = std::mem::take(&mut *self.changed.lock());
+        let times = |key: u64| Some((key, self.shard(key).read().get(&key).copied()?));
+        changed.into_iter().filter_map(times).collect()
+    }
+
+    /// Makes pairs due again that were taken.
+    pub fn change_again(&self, keys: impl Iterator<Item = u64>) {
+        self.changed.lock().extend(keys);
     }
 
     /// Holds about `most` pairs at most, those that were seen last; 0: any number.
@@ -83,7 +109,8 @@ impl PairStates {
     /// Bytes held.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.shards.iter().map(|shard| shard.read().allocation_size()).sum()
+        let published: usize = self.shards.iter().map(|shard| shard.read().allocation_size()).sum();
+        published + self.changed.lock().allocation_size()
     }
 
     fn shard(&self, key: u64) -> &RwLock<HashMap<u64, PairTimes>> {

@@ -34,6 +34,8 @@ pub struct NodeStates {
     pub touched: TouchedNodes,
     /// The same for the change feed.
     pub changed: TouchedNodes,
+    /// The same for replicas.
+    pub shipped: TouchedNodes,
     /// [`EventTime::MIN`] stands for none.
     origin: AtomicI64,
     publication: Mutex<()>,
@@ -50,9 +52,10 @@ impl NodeStates {
     #[must_use]
     pub fn new(dimension: usize) -> Self {
         let origin = AtomicI64::new(EventTime::MIN.0);
-        let [touched, changed] = [(); 2].map(|()| TouchedNodes::default());
+        let [touched, changed, shipped] = [(); 3].map(|()| TouchedNodes::default());
         let (chunks, publication) = (RwLock::new(Vec::new()), Mutex::new(()));
-        Self { dimension, chunks, pairs: PairStates::default(), touched, changed, origin, publication }
+        let pairs = PairStates::default();
+        Self { dimension, chunks, pairs, touched, changed, shipped, origin, publication }
     }
 
     /// Held by whoever publishes the rows of a batch, until its position is published too.
@@ -114,8 +117,12 @@ impl NodeStates {
             chunk.rows[place * self.dimension..][..self.dimension].copy_from_slice(row);
             chunk.updated[place] = Some(updated);
         }
-        self.touched.touch(node);
-        self.changed.touch(node);
+        self.touch(node);
+    }
+
+    /// Whoever follows the rows of nodes has to look at this one again.
+    pub fn touch(&self, node: NodeId) {
+        [&self.touched, &self.changed, &self.shipped].iter().for_each(|touched| touched.touch(node));
     }
 
     /// Makes `origin` the time of the first event.
@@ -180,8 +187,7 @@ impl NodeStates {
             }
         }
         // Last: whoever takes it then finds no row.
-        self.touched.touch(node);
-        self.changed.touch(node);
+        self.touch(node);
     }
 
     /// Bytes held by rows and their update times, and by pairs.
@@ -195,6 +201,7 @@ impl NodeStates {
             + self.pairs.bytes()
             + self.touched.bytes()
             + self.changed.bytes()
+            + self.shipped.bytes()
     }
 
     fn grow_to(&self, count: usize) {

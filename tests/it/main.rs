@@ -16,6 +16,7 @@ mod catalog;
 mod change_feed;
 mod check_command;
 mod client_formats;
+mod cluster;
 mod config_command;
 mod console;
 mod console_pages;

@@ -4,11 +4,28 @@ use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
 use axum::http::StatusCode;
 
 use super::ApiError;
+use super::render::cut_to;
 use crate::api::admin::OperatorError;
+use crate::api::events::Rejected;
 use crate::event::{IntakeError, SubmitError};
 use crate::serving::QueryError;
 
+/// Rejected events in an error, at most, and the characters of their details. Each is also a dead letter.
+const REJECTED_MAX: usize = 100;
+const REJECTED_CHARS_MAX: usize = 200;
+
 impl ApiError {
+    /// No event of a body was accepted. Names the first of them only: the error is small however many there are.
+    pub(in crate::api) fn all_rejected(mut rejected: Vec<Rejected>) -> Self {
+        let count = rejected.len();
+        rejected.truncate(REJECTED_MAX);
+        rejected.shrink_to_fit();
+        for event in &mut rejected {
+            event.detail = cut_to(REJECTED_CHARS_MAX, std::mem::take(&mut event.detail));
+        }
+        Self::AllRejected { count, rejected }
+    }
+
     /// The error of a body that could not be read as JSON of the expected shape.
     pub(in crate::api) fn of_json(rejection: &JsonRejection, body_limit: usize) -> Self {
         match rejection {
@@ -86,6 +103,7 @@ impl From<IntakeError> for ApiError {
             IntakeError::Refused(SubmitError::ShuttingDown) => Self::ShuttingDown,
             IntakeError::Refused(SubmitError::Restoring) => Self::Restoring,
             IntakeError::Refused(SubmitError::Paused) => Self::SourcePaused,
+            IntakeError::Refused(refused @ SubmitError::Replica { .. }) => Self::Replica(refused.to_string()),
             IntakeError::Refused(refused @ SubmitError::DiskFull { .. }) => {
                 Self::DiskFull(refused.to_string())
             }

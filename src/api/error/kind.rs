@@ -50,6 +50,7 @@ error_types! {
     PushDisabled = "push_disabled",
     QueueFull = "queue_full",
     RateLimited = "rate_limited",
+    ReadReplica = "read_replica",
     Restoring = "restoring",
     ShuttingDown = "shutting_down",
     SourcePaused = "source_paused",

@@ -200,7 +200,7 @@ impl KafkaSourceOptions {
 
     /// # Errors
     /// When a property is set that the source sets itself.
-    pub(super) fn consumer_config(&self) -> Result<ClientConfig, KafkaFault> {
+    pub(in crate::ingest) fn consumer_config(&self) -> Result<ClientConfig, KafkaFault> {
         if let Some(property) = RESERVED.iter().find(|p| self.client.properties.contains_key(**p)) {
             let detail = "the source sets it itself; remove it".to_owned();
             return Err(KafkaFault::BadOption { property: (*property).into(), detail });

@@ -103,7 +103,7 @@ impl TopicTarget {
 
     /// The same, with settings for a topic that is created: what was found of one that was there, `None` where it was
     /// created.
-    pub(super) fn prepare_with(
+    pub(in crate::ingest) fn prepare_with(
         &self,
         settings: &[(&str, &str)],
     ) -> Result<Option<PreflightReport>, KafkaFault> {

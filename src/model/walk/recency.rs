@@ -49,6 +49,18 @@ impl PairTimes {
         gone(NodeId((key >> 32) as u32)) || gone(NodeId(key as u32))
     }
 
+    /// From the smaller node id to the larger, and back.
+    #[must_use]
+    pub fn both(self) -> [EventTime; 2] {
+        [self.forth, self.back]
+    }
+
+    /// Times as [`both`](Self::both) has them.
+    #[must_use]
+    pub fn of([forth, back]: [EventTime; 2]) -> Self {
+        Self { forth, back }
+    }
+
     /// From `u` to `v`, and back.
     fn seen_from(self, u: NodeId, v: NodeId) -> [EventTime; 2] {
         if u <= v { [self.forth, self.back] } else { [self.back, self.forth] }

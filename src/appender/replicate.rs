@@ -1,0 +1,72 @@
+//! The loop of a replica: frames of its leader's log become durable and indexed here as they are, so that ids and
+//! positions are the same. Nothing is written here that the leader has not written.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, RecvTimeoutError};
+
+use super::{Appender, IDLE, LogState};
+use crate::log::{Frame, LogError};
+
+/// Pause after frames that could not be written.
+const RETRY: Duration = Duration::from_millis(500);
+
+impl Appender {
+    /// Takes in frames until `stop` is set: of several groups that wait, all are committed together. What cannot be
+    /// written is tried again until it is. Calls `pulse` at every turn, and within long ones.
+    pub fn replicate(mut self, frames: &Receiver<Vec<Frame>>, stop: &AtomicBool, pulse: impl Fn()) {
+        while !stop.load(Ordering::Acquire) && !self.behind {
+            pulse();
+            self.advance_watermark();
+            self.scrubbing.turn(&mut self.index);
+            self.releasing.turn(&mut self.index, self.progress.kept());
+            // The leader deletes them, by a frame.
+            self.releasing.idle.clear();
+            let mut group = match frames.recv_timeout(IDLE) {
+                Ok(group) => group,
+                Err(RecvTimeoutError::Timeout) => {
+                    self.probe();
+                    continue;
+                }
+                Err(RecvTimeoutError::Disconnected) => return,
+            };
+            while group.len() < self.options.commit_events_max
+                && let Ok(more) = frames.try_recv()
+            {
+                group.extend(more);
+            }
+            while let Err(error) = self.write_frames(&group, &pulse) {
+                self.metrics.log.commit_failures.inc();
+                self.set_state(LogState::of(&error));
+                tracing::error!(%error, "frames of the leader cannot be written; trying again");
+                if stop.load(Ordering::Acquire) {
+                    return;
+                }
+                pulse();
+                std::thread::sleep(RETRY);
+            }
+        }
+    }
+
+    fn write_frames(&mut self, frames: &[Frame], pulse: &dyn Fn()) -> Result<(), LogError> {
+        let started = Instant::now();
+        let written = frames.iter().try_for_each(|frame| self.log.append(frame).map(drop));
+        if written.is_err() {
+            self.log.discard();
+        }
+        written?;
+        let durable = self.log.commit()?;
+        self.metrics.log.commit_duration.observe(started.elapsed().as_secs_f64());
+        self.metrics.log.end_position.set(durable.0.cast_signed());
+        self.record_length();
+        self.progress.set_durable(durable);
+        self.set_state(LogState::Writable);
+        for frame in frames {
+            self.take_in(Some(frame), pulse);
+            let records = frame.batch.len() as u64;
+            self.status.accepted.fetch_add(records, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+}

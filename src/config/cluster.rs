@@ -1,0 +1,49 @@
+//! `[cluster]`: whether the daemon stands alone, leads, or follows a leader.
+
+use serde::Deserialize;
+
+use super::Config;
+use super::check::Faults;
+
+/// What a daemon is among others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ClusterRole {
+    /// It stands alone.
+    Single,
+    /// It takes events, learns, and ships both to its replicas.
+    Leader,
+    /// It serves what a leader has shipped.
+    Replica,
+}
+
+impl Config {
+    /// Roles without what they need, or with what they must not have.
+    pub(super) fn check_cluster(&self, faults: &mut Faults) {
+        let (cluster, kafka) = (&self.cluster, &self.ingest.kafka);
+        let (low, allowed) =
+            (cluster.max_staleness_ms, "must be at least 1000: leaders send a sign of life each second");
+        faults.require(low >= 1000, "cluster.max_staleness_ms", low, allowed);
+        if cluster.role == ClusterRole::Single {
+            return;
+        }
+        let has_brokers = !cluster.brokers.is_empty() || !kafka.brokers.is_empty();
+        let allowed = "needs brokers: set cluster.brokers or ingest.kafka.brokers";
+        faults.require(has_brokers, "cluster.role", format!("{:?}", cluster.role).to_lowercase(), allowed);
+        let topics = &cluster.topics;
+        let is_name = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+        let fits = !topics.is_empty() && topics.len() <= 200 && topics.chars().all(is_name);
+        let allowed = "must be 1 to 200 letters, digits, '.', '_' and '-': names of topics begin with it";
+        faults.require(fits, "cluster.topics", topics, allowed);
+        if cluster.role == ClusterRole::Replica {
+            let allowed = "must be empty on a replica: its leader delivers that";
+            faults.require(self.feed.topic.is_empty(), "feed.topic", &self.feed.topic, allowed);
+            faults.require(
+                self.anomalies.topic.is_empty(),
+                "anomalies.topic",
+                &self.anomalies.topic,
+                allowed,
+            );
+        }
+    }
+}

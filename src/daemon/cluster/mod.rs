@@ -1,0 +1,114 @@
+//! A leader and its replicas. The leader has two threads more than a daemon that stands alone: one ships the frames of
+//! its log, one what the learner has published. A replica has two in place of its sources and its learner: one receives
+//! frames, which its appender writes and indexes, one receives states and applies them.
+//!
+//! ```text
+//! leader   log ──frames──▶ <topics>.frames        learner ──rows, weights──▶ <topics>.states
+//! replica  <topics>.frames ──▶ appender ──▶ log, graph     <topics>.states ──▶ node states, weights ──▶ API
+//! ```
+//! Nothing of a leader waits for its replicas: an event is acknowledged when it is durable here. A fault that time does
+//! not mend ends the thread, and with it the daemon: another leader took over, or the topics hold another log.
+
+mod leader;
+mod replica;
+mod status;
+
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use anyhow::Result;
+
+pub(super) use self::replica::start as receive;
+pub(super) use self::status::ClusterStatus;
+use super::supervise::Supervisor;
+use super::{Parts, Stop, Store};
+use crate::config::{ClusterRole, Config};
+use crate::event::EdgeId;
+use crate::ingest::replication::{ReplicationFault, Shipped};
+use crate::log::{Frame, LogError, LogReaders};
+
+/// Pause after a fault that may pass, and the longest after several.
+const RETRY: Duration = Duration::from_millis(500);
+const RETRY_MAX: Duration = Duration::from_secs(5);
+
+/// Ships the log and what is learned, where the daemon leads; the threads that do.
+pub(super) fn ship(
+    config: &Config,
+    shared: (&Parts, &Store),
+    supervisor: &Supervisor,
+    stop: &Stop,
+) -> Result<Vec<JoinHandle<()>>> {
+    match config.cluster.role {
+        ClusterRole::Leader => leader::start(config, shared, supervisor, stop),
+        ClusterRole::Single | ClusterRole::Replica => Ok(Vec::new()),
+    }
+}
+
+/// How a log ends that has the frame of the record before `end`.
+fn ending_at(log: &LogReaders, end: EdgeId) -> Result<Shipped, LogError> {
+    let Some(last) = end.0.checked_sub(1).map(EdgeId).filter(|last| *last >= log.first()) else {
+        return Ok(Shipped { end, identity: 0 });
+    };
+    let mut reader = log.reader(last);
+    while let Some(frame) = reader.next_frame()? {
+        if frame.batch.end() >= end {
+            return Ok(Shipped { end: frame.batch.end(), identity: identity_of(&frame)? });
+        }
+    }
+    Ok(Shipped { end, identity: 0 })
+}
+
+fn identity_of(frame: &Frame) -> Result<u64, LogError> {
+    let mut bytes = Vec::new();
+    frame.write_to(&mut bytes)?;
+    // Just written, so it is a frame.
+    Ok(Frame::identity_of(&bytes).unwrap_or_default())
+}
+
+/// Why a turn of one of the threads failed.
+enum Fault {
+    /// It is tried again.
+    Passing(String),
+    /// The daemon ends.
+    Final(String),
+}
+
+impl From<ReplicationFault> for Fault {
+    fn from(fault: ReplicationFault) -> Self {
+        let words = fault.to_string();
+        if fault.is_passing() { Self::Passing(words) } else { Self::Final(words) }
+    }
+}
+
+impl From<LogError> for Fault {
+    fn from(error: LogError) -> Self {
+        Self::Final(error.to_string())
+    }
+}
+
+/// Takes turns until `proceed` is false; a turn returns how long to pause. What fails is tried again, unless time does
+/// not mend it.
+fn turns(
+    status: &ClusterStatus,
+    what: &'static str,
+    proceed: &impl Fn() -> bool,
+    mut turn: impl FnMut() -> Result<Duration, Fault>,
+) -> Result<(), String> {
+    let mut retry = RETRY;
+    while proceed() {
+        match turn() {
+            Ok(rest) => {
+                status.running(what);
+                retry = RETRY;
+                crate::serving::pause(rest, proceed);
+            }
+            Err(Fault::Passing(why)) => {
+                status.failing(what, &why);
+                crate::serving::pause(retry, proceed);
+                retry = (retry * 2).min(RETRY_MAX);
+            }
+            Err(Fault::Final(why)) => return Err(why),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,237 @@
+//! A leader and its replicas, over a real broker: equal positions mean equal responses, kills lose nothing and double
+//! nothing, and who must not go on says why.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::broker::Broker;
+use crate::process::{Moments, PATIENCE, Process, Start, evergraph};
+
+/// A daemon with small rows.
+fn daemon(broker: &Broker, topics: &str, role: &str, data: &Path) -> Start {
+    let small = ["memory", "time", "embedding"];
+    let start =
+        small.iter().fold(Start::in_dir(data), |start, of| start.set(&format!("model.{of}_dimension=8")));
+    start
+        .set(&format!("cluster.role={role}"))
+        .set(&format!("cluster.topics={topics}"))
+        .set(&format!("cluster.brokers={}", broker.bootstrap()))
+        .set("cluster.coalesce_ms=20")
+        .set("cluster.advertise=http://the-leader:8080")
+}
+
+fn edge(src: &str, dst: &str, ts: u64) -> Value {
+    json!({ "src": src, "dst": dst, "ts": ts })
+}
+
+/// Events of a stream in which some pairs come again.
+fn events(from: u64, to: u64) -> Vec<Value> {
+    (from..to).map(|i| edge(&format!("u{}", i * 7 % 31), &format!("i{}", i * i % 13), i)).collect()
+}
+
+fn push(process: &Process, lines: &[Value]) -> Value {
+    let lines: String = lines.iter().map(|line| format!("{line}\n")).collect();
+    let (status, response) = process.post("/v1/events", "application/x-ndjson", &lines).unwrap();
+    assert_eq!(status, 200, "{response}");
+    response
+}
+
+/// Waits until everything below `position` is learned, or applied, there.
+fn reflects(process: &Process, position: u64) -> Value {
+    process.wait_until(&format!("{position} is reflected"), |status| {
+        status["freshness"]["applied_position"] == position
+            && status["freshness"]["indexed_position"] == position
+    })
+}
+
+/// Waits until replicas have what the leader has last published.
+fn is_shipped(leader: &Process, replica: &Process, position: u64) {
+    let version = reflects(leader, position)["freshness"]["model_version"].clone();
+    replica.wait_until("the replica has it all", |status| {
+        let freshness = &status["freshness"];
+        freshness["applied_position"] == position && freshness["model_version"] == version
+    });
+}
+
+/// Requests of every kind, each with its body; without one they are GET.
+fn requests() -> Vec<(&'static str, Option<Value>)> {
+    let nodes: Vec<String> =
+        (0..31).map(|i| format!("u{i}")).chain((0..13).map(|i| format!("i{i}"))).collect();
+    let pairs: Vec<Value> =
+        (0..40).map(|i| json!({ "src": format!("u{}", i % 31), "dst": format!("i{}", i % 13) })).collect();
+    vec![
+        ("/v1/embeddings", Some(json!({ "nodes": nodes, "unknown": "prior" }))),
+        ("/v1/links/score", Some(json!({ "pairs": pairs }))),
+        ("/v1/nodes/u7/neighbors?limit=50", None),
+        ("/v1/nodes/i4/neighbors?limit=50", None),
+        ("/v1/nodes/u1", None),
+    ]
+}
+
+/// Fails unless both respond with the same bytes.
+fn respond_alike(leader: &Process, replica: &Process) {
+    for (path, body) in requests() {
+        let of = |process: &Process| match &body {
+            Some(body) => process.post(path, "application/json", &body.to_string()).unwrap(),
+            None => process.get(path).unwrap(),
+        };
+        let ((status, ours), (other, theirs)) = (of(leader), of(replica));
+        assert_eq!((status, ours.to_string()), (other, theirs.to_string()), "{path}");
+        assert!(status == 200 || status == 404, "{path}: {ours}");
+    }
+}
+
+#[test]
+fn a_replica_responds_as_its_leader_does_with_every_kind_of_model() {
+    let Some(broker) = Broker::shared().filter(|broker| broker.is_kafka()) else { return };
+    for (kind, walks) in [("tgn", true), ("graphmixer", false), ("walk", false), ("graphsage", false)] {
+        let [data, other] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+        let start = |role, data: &Path| {
+            daemon(broker, &format!("alike-{kind}"), role, data)
+                .set(&format!("model.kind={kind}"))
+                .set(&format!("model.walks={walks}"))
+                .set("learner.gate.enabled=false")
+                .set("graph.retention=450")
+        };
+        let leader = start("leader", data.path()).ready();
+        push(&leader, &events(0, 400));
+        let replica = start("replica", other.path()).ready();
+        is_shipped(&leader, &replica, 400);
+        respond_alike(&leader, &replica);
+        // Nodes that go, one whose name comes again, and what is too old by the end.
+        push(&leader, &[json!({ "op": "delete", "node": "u7" }), json!({ "op": "delete", "node": "i4" })]);
+        push(&leader, &events(600, 800));
+        is_shipped(&leader, &replica, 602);
+        respond_alike(&leader, &replica);
+        assert!(leader.terminate().success() && replica.terminate().success(), "{kind}");
+    }
+}
+
+#[test]
+fn a_client_reads_on_a_replica_what_it_wrote_on_the_leader_and_cannot_write_there() {
+    let Some(broker) = Broker::shared().filter(|broker| broker.is_kafka()) else { return };
+    let [data, other] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let check = |role: &str| {
+        let settings = ["role", "topics", "brokers"].map(|key| {
+            let value = match key {
+                "role" => role,
+                "topics" => "written",
+                _ => broker.bootstrap(),
+            };
+            format!("cluster.{key}={value}")
+        });
+        let settings = settings.iter().flat_map(|setting| ["--set", setting]);
+        evergraph(&["check"].into_iter().chain(settings).collect::<Vec<_>>())
+    };
+    assert!(check("leader").1.contains("topic written.states will be created"), "{:?}", check("leader"));
+    assert!(!check("replica").0, "a replica creates nothing");
+    let leader = daemon(broker, "written", "leader", data.path()).ready();
+    let mut replica = daemon(broker, "written", "replica", other.path()).ready();
+    reflects(&replica, 0);
+    assert!(check("replica").1.contains("topic written.frames is there"), "{:?}", check("replica"));
+    for i in 0..20 {
+        let written = push(&leader, &[edge(&format!("new{i}"), "shop", 10 + i)]);
+        let request = json!({ "nodes": [format!("new{i}")], "min_position": written["end_position"], "wait_ms": 9_000 });
+        let (status, response) =
+            replica.post("/v1/embeddings", "application/json", &request.to_string()).unwrap();
+        assert_eq!(status, 200, "{response}");
+        assert_eq!(response["embeddings"][0]["node"], format!("new{i}"), "{response}");
+    }
+    let line = edge("a", "b", 99).to_string();
+    let (status, refused) = replica.post("/v1/events", "application/json", &line).unwrap();
+    assert_eq!((status, &refused["error_type"]), (421, &"read_replica".into()), "{refused}");
+    assert!(refused.to_string().contains("http://the-leader:8080"), "{refused}");
+    let (status, refused) = replica.post("/v1/admin/checkpoints", "application/json", "").unwrap();
+    assert_eq!((status, &refused["error_type"]), (503, &"not_done".into()), "{refused}");
+    let status = replica.status();
+    assert_eq!(status["cluster"]["role"], "replica", "{status:#}");
+    assert_eq!(status["cluster"]["frames_position"], 20, "{status:#}");
+    assert_eq!(leader.status()["cluster"]["role"], "leader");
+    assert!(replica.metrics().contains("\nevergraph_cluster_states_position 20\n"));
+
+    // Without its leader it goes on serving, and says at last that it is stale.
+    leader.kill();
+    replica.kill();
+    replica = daemon(broker, "written", "replica", other.path()).set("cluster.max_staleness_ms=1500").ready();
+    reflects(&replica, 20);
+    let deadline = std::time::Instant::now() + PATIENCE;
+    while replica.get("/readyz").unwrap().0 == 200 {
+        assert!(std::time::Instant::now() < deadline, "it does not get stale");
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    let (_, ready) = replica.get("/readyz").unwrap();
+    assert_eq!(ready["checks"]["cluster"]["state"], "failed", "{ready}");
+    assert_eq!(replica.post("/v1/embeddings", "application/json", r#"{"nodes":["new3"]}"#).unwrap().0, 200);
+}
+
+#[test]
+fn kills_of_leader_and_replica_lose_nothing_and_double_nothing() {
+    let Some(broker) = Broker::own().filter(Broker::is_kafka) else { return };
+    let [data, other] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let leaders = daemon(&broker, "killed", "leader", data.path()).set("checkpoint.interval_seconds=1");
+    let replicas = daemon(&broker, "killed", "replica", other.path());
+    let (mut moments, mut position) = (Moments::from_environment(), 0);
+    let mut replica = replicas.ready();
+    for round in 0..6 {
+        let leader = leaders.ready();
+        push(&leader, &events(position, position + 150));
+        position += 150;
+        std::thread::sleep(moments.below(std::time::Duration::from_millis(600)));
+        match round % 3 {
+            0 => leader.kill(),
+            1 => {
+                replica.kill();
+                leader.kill();
+                replica = replicas.ready();
+            }
+            _ => {
+                broker.kill();
+                broker.start();
+                leader.kill();
+            }
+        }
+    }
+    let leader = leaders.ready();
+    is_shipped(&leader, &replica, position);
+    respond_alike(&leader, &replica);
+    let edges = |process: &Process| process.status()["graph"].clone();
+    assert_eq!(edges(&leader)["edges"], edges(&replica)["edges"]);
+    // One that begins now has the same.
+    let third = tempfile::tempdir().unwrap();
+    let late = daemon(&broker, "killed", "replica", third.path()).ready();
+    is_shipped(&leader, &late, position);
+    respond_alike(&leader, &late);
+}
+
+#[test]
+fn who_must_not_go_on_says_why_and_ends() {
+    let Some(broker) = Broker::shared().filter(|broker| broker.is_kafka()) else { return };
+    let [data, other, third] = [(); 3].map(|()| tempfile::tempdir().unwrap());
+    let leader = daemon(broker, "ends", "leader", data.path()).ready();
+    push(&leader, &events(0, 50));
+    leader.wait_until("frames are shipped", |status| status["cluster"]["frames_position"] == 50);
+    // A replica of another log, which is as long.
+    let foreign = daemon(broker, "ends", "single", third.path()).ready();
+    push(&foreign, &events(1000, 1050));
+    assert!(foreign.terminate().success());
+    let mut foreign = daemon(broker, "ends", "replica", third.path()).spawn();
+    assert!(foreign.wait_for_line("the log of another data directory").is_some());
+    assert!(!foreign.ended().success());
+    // Nor does it lead.
+    let mut foreign = daemon(broker, "ends", "leader", third.path()).spawn();
+    assert!(foreign.wait_for_line("the log of another data directory").is_some());
+    assert!(!foreign.ended().success());
+    // A replica takes over: the earlier leader ends when it ships next.
+    let replica = daemon(broker, "ends", "replica", other.path()).ready();
+    reflects(&replica, 50);
+    assert!(replica.terminate().success());
+    let next = daemon(broker, "ends", "leader", other.path()).ready();
+    push(&next, &events(50, 60));
+    next.wait_until("frames are shipped", |status| status["cluster"]["frames_position"] == 60);
+    let mut leader = leader;
+    assert!(leader.wait_for_line("another leader has taken over").is_some());
+    assert!(!leader.ended().success());
+    reflects(&next, 60);
+    assert!(next.terminate().success());
+}
