@@ -3,6 +3,7 @@
 //! Progress, notes and a summary go to standard error; the figures are one JSON object. Wires the file
 //! readers to `train::evaluate` and measures nothing itself.
 
+mod given;
 mod measure;
 pub mod plot;
 mod progress;
@@ -57,7 +58,8 @@ pub struct EvalArgs {
     /// Negatives of the test part. Drawn: random destinations; historical pairs, from before the batch;
     /// inductive ones, of these new in the test part (dyglib); under mrr historical is half of them
     /// destinations that the source met in training. Or a file with columns neg_src, neg_dst: one row per
-    /// test event (dyglib), or equally many rows per event, one event after another (mrr)
+    /// test event (dyglib), or the rows of one event after another (mrr), equally many for each, or any number with a
+    /// column event, which numbers the events of the part from 1
     #[arg(long, value_name = "random|historical|inductive|FILE", default_value = "random")]
     pub negatives: NegativesFlag,
     /// Negatives of the validation part, in the same form

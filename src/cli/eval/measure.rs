@@ -4,6 +4,7 @@ use std::path::Path;
 
 use anyhow::{Context, ensure};
 
+use super::given::counts;
 use super::report::Report;
 use super::{EvalArgs, ModelName, NegativesFlag};
 use crate::cli::events::{read_nodes, read_pairs};
@@ -279,8 +280,8 @@ impl Run<'_> {
                     "--candidates is for drawn ones; {} has its own",
                     path.display()
                 );
-                let pairs = read_pairs(path, stream)?;
-                Candidates::given(stream, &pairs, part, range.start, range.len())
+                let (pairs, counts) = (read_pairs(path, stream)?, counts(path, part, range.len())?);
+                Candidates::given(stream, &pairs, counts, part, range)
                     .with_context(|| format!("{} does not fit the events", path.display()))?
             }
         })

@@ -1,5 +1,6 @@
 //! [`Candidates`]: the destinations that an event's true destination is ranked among.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use hashbrown::{HashMap, HashSet};
@@ -47,12 +48,12 @@ pub enum Candidates {
         /// Seed of the draw.
         seed: u64,
     },
-    /// Given, equally many for every event of a part.
+    /// Given for every event of a part.
     Given {
         /// First row of the part.
         first: usize,
-        /// Candidates per event.
-        count: usize,
+        /// Where the candidates of each event begin in `dst`, and the end of the last.
+        starts: Vec<usize>,
         /// The candidates of one event after another.
         dst: Vec<NodeId>,
     },
@@ -91,31 +92,35 @@ impl Candidates {
     }
 
     /// The candidates of the events of rows `first..first + events`, the part called `part`, one event after
-    /// another: a pair of the event's source and a candidate each.
+    /// another: a pair of the event's source and a candidate each. `counts` says how many each event has; without it
+    /// all have equally many.
     ///
     /// # Errors
-    /// When events have not equally many candidates, or a pair has another source than its event.
+    /// When there are not so many candidates, or a pair has another source than its event.
     pub fn given(
         stream: &Stream,
         pairs: &[(NodeId, NodeId)],
+        counts: Option<Vec<usize>>,
         part: &'static str,
-        first: usize,
-        events: usize,
+        rows: Range<usize>,
     ) -> Result<Self, ProtocolError> {
-        let count = pairs.len() / events.max(1);
-        if count == 0 || count * events != pairs.len() {
+        let (first, events) = (rows.start, rows.len());
+        let counts = counts.unwrap_or_else(|| vec![pairs.len() / events.max(1); events]);
+        if counts.len() != events || counts.contains(&0) || counts.iter().sum::<usize>() != pairs.len() {
             return Err(ProtocolError::CandidateCount { part, events, found: pairs.len() });
         }
-        for (place, (src, _)) in pairs.iter().enumerate() {
-            if stream.src().get(first + place / count) != Some(src) {
-                return Err(ProtocolError::CandidateSource {
-                    part,
-                    row: place + 1,
-                    event: place / count + 1,
-                });
+        let mut starts = vec![0];
+        for (event, count) in counts.into_iter().enumerate() {
+            let start = starts[event];
+            let src = stream.src().get(first + event);
+            let others = pairs[start..start + count].iter();
+            if let Some(place) = others.into_iter().position(|pair| Some(&pair.0) != src) {
+                let (row, event) = (start + place + 1, event + 1);
+                return Err(ProtocolError::CandidateSource { part, row, event });
             }
+            starts.push(start + count);
         }
-        Ok(Self::Given { first, count, dst: pairs.iter().map(|pair| pair.1).collect() })
+        Ok(Self::Given { first, starts, dst: pairs.iter().map(|pair| pair.1).collect() })
     }
 
     /// Every destination of `stream` from the batch after its first event on.
@@ -131,7 +136,8 @@ impl Candidates {
     #[must_use]
     pub fn count(&self) -> usize {
         match self {
-            Self::Drawn { count, .. } | Self::Historical { count, .. } | Self::Given { count, .. } => *count,
+            Self::Drawn { count, .. } | Self::Historical { count, .. } => *count,
+            Self::Given { starts, .. } => starts.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or(0),
             Self::Known { destinations, .. } => destinations.len(),
         }
     }
@@ -165,10 +171,13 @@ impl Candidates {
                 out.retain(|&other| !true_too.has(row, other));
                 out.extend_from_slice(&own[..half]);
             }
-            Self::Given { first, count, dst } => {
+            Self::Given { first, starts, dst } => {
                 out.clear();
-                let start = row.saturating_sub(*first) * count;
-                out.extend_from_slice(dst.get(start..start + count).unwrap_or_default());
+                if let Some(&[start, end]) =
+                    starts.get(row.saturating_sub(*first)..).and_then(<[_]>::first_chunk)
+                {
+                    out.extend_from_slice(&dst[start..end]);
+                }
             }
             Self::Known { destinations, true_too } => {
                 let known = destinations.iter().take_while(|(first, _)| *first < begin);
@@ -187,33 +196,51 @@ impl Candidates {
         batch: &Batch,
         ranks: &mut RankMeter,
     ) -> Result<(), EvaluationError> {
-        let mut others = Vec::new();
-        let events_per_pass = (ROWS_PER_PASS / (self.count() + 2)).max(1);
         let begin = batch.rows.first().copied().unwrap_or_default();
-        let is_ranked = |event: &usize| self.has(begin, batch.src[*event], batch.dst[*event]);
-        let events: Vec<usize> = (0..batch.rows.len()).filter(is_ranked).collect();
-        (events.len()..batch.rows.len()).for_each(|_| ranks.push(f64::INFINITY));
-        for events in events.chunks(events_per_pass) {
-            let mut candidates: Vec<Vec<NodeId>> = Vec::with_capacity(events.len());
-            for &event in events {
-                let dst = batch.dst[event];
-                self.of((begin, batch.rows[event]), batch.src[event], dst, &mut others);
-                candidates.push(std::iter::once(dst).chain(others.iter().copied()).collect());
+        let (mut others, mut held, mut rows) = (Vec::new(), Vec::new(), 0);
+        for event in 0..batch.rows.len() {
+            let (src, dst) = (batch.src[event], batch.dst[event]);
+            if !self.has(begin, src, dst) {
+                ranks.push(f64::INFINITY);
+                continue;
             }
-            let query = |(&event, candidates)| {
-                let (src, time) = (batch.src[event], batch.times[event]);
-                RankQuery { src, time, candidates }
-            };
-            let queries: Vec<_> =
-                events.iter().zip(candidates.iter().map(Vec::as_slice)).map(query).collect();
-            for scores in contender.score_queries(&queries)? {
-                if let Some((&positive, others)) = scores.split_first() {
-                    ranks.push(rank(positive, others));
-                }
+            self.of((begin, batch.rows[event]), src, dst, &mut others);
+            if rows + others.len() + 2 > ROWS_PER_PASS {
+                rank_held(contender, batch, &held, ranks)?;
+                held.clear();
+                rows = 0;
             }
+            rows += others.len() + 2;
+            held.push((event, std::iter::once(dst).chain(others.iter().copied()).collect()));
         }
-        Ok(())
+        rank_held(contender, batch, &held, ranks)
     }
+}
+
+/// Ranks the first of each event's candidates among the others, in one pass.
+fn rank_held(
+    contender: &dyn Contender,
+    batch: &Batch,
+    held: &[(usize, Vec<NodeId>)],
+    ranks: &mut RankMeter,
+) -> Result<(), EvaluationError> {
+    if held.is_empty() {
+        return Ok(());
+    }
+    let queries: Vec<_> = held
+        .iter()
+        .map(|(event, candidates)| RankQuery {
+            src: batch.src[*event],
+            time: batch.times[*event],
+            candidates,
+        })
+        .collect();
+    for scores in contender.score_queries(&queries)? {
+        if let Some((&positive, others)) = scores.split_first() {
+            ranks.push(rank(positive, others));
+        }
+    }
+    Ok(())
 }
 
 /// True destinations of events whose source met more than one at the same time, by row, ascending. Events of one source
@@ -262,6 +289,9 @@ fn all(stream: &Stream) -> DestinationPool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::event::EventTime;
+    use crate::train::StepMode;
+    use crate::train::evaluate::Scores;
     use crate::train::stream::of_events;
 
     #[test]
@@ -318,5 +348,87 @@ mod tests {
         let all = Candidates::historical(&stream, 0, 30, 5);
         all.of((399, 399), stream.src()[399], NodeId::NONE, &mut found);
         assert_eq!((found.len(), all.count()), (30, 30), "a source that met nobody has random ones");
+    }
+
+    /// Scores by a table, with ties, and counts the nodes of its largest pass of several events.
+    #[derive(Default)]
+    struct Tied(std::cell::Cell<usize>);
+
+    impl Tied {
+        fn score(src: NodeId, dst: NodeId) -> f32 {
+            ((src.0 * 31 + dst.0 * 17) % 7) as f32
+        }
+    }
+
+    impl Contender for Tied {
+        fn take(&mut self, _: &Batch, _: StepMode) -> Result<Scores, EvaluationError> {
+            Ok(Scores::default())
+        }
+
+        fn score_candidates(
+            &self,
+            src: NodeId,
+            _: EventTime,
+            candidates: &[NodeId],
+        ) -> Result<Vec<f32>, EvaluationError> {
+            Ok(candidates.iter().map(|&dst| Self::score(src, dst)).collect())
+        }
+
+        fn score_queries(&self, queries: &[RankQuery<'_>]) -> Result<Vec<Vec<f32>>, EvaluationError> {
+            if queries.len() > 1 {
+                let nodes = queries.iter().map(|query| query.candidates.len() + 1).sum();
+                self.0.set(self.0.get().max(nodes));
+            }
+            queries
+                .iter()
+                .map(|query| self.score_candidates(query.src, query.time, query.candidates))
+                .collect()
+        }
+    }
+
+    #[test]
+    fn an_event_is_ranked_among_its_own_candidates_however_many_they_are() {
+        let stream = of_events((0..400).map(|t| (t % 4, 100 + t % 80, t)));
+        let part = 300..400;
+        // The longest exceeds what is scored at once.
+        let counts: Vec<usize> =
+            (0..100).map(|event| if event == 50 { 3000 } else { 1 + event * 7 % 90 }).collect();
+        let other = |row: usize, place: usize| {
+            let other = stream.dst()[(row * 13 + place * 7) % 400];
+            if other == stream.dst()[row] { stream.src()[row] } else { other }
+        };
+        let of = |row: usize| (0..counts[row - 300]).map(move |place| other(row, place));
+        let pairs: Vec<_> = part.clone().flat_map(|row| of(row).map(move |dst| (row, dst))).collect();
+        let pairs: Vec<_> = pairs.into_iter().map(|(row, dst)| (stream.src()[row], dst)).collect();
+        let given = |counts| Candidates::given(&stream, &pairs, counts, "test", part.clone());
+        let candidates = given(Some(counts.clone())).unwrap();
+        assert_eq!(candidates.count(), 3000);
+
+        let (mut batch, mut meter, tied) = (Batch::default(), RankMeter::default(), Tied::default());
+        for rows in [300..370, 370..400] {
+            batch.load(&stream, rows);
+            candidates.rank(&tied, &batch, &mut meter).unwrap();
+        }
+        // The mean of the rank before all candidates of the same score, and of the one behind them.
+        let reciprocal = |row: usize| {
+            let score = |dst| Tied::score(stream.src()[row], dst);
+            let own = score(stream.dst()[row]);
+            let before = 1 + of(row).filter(|&dst| score(dst) > own).count();
+            let behind = 1 + of(row).filter(|&dst| score(dst) >= own).count();
+            2.0 / (before + behind) as f64
+        };
+        let expected = part.clone().map(reciprocal).sum::<f64>() / 100.0;
+        let found = meter.summary().unwrap();
+        assert!((found.mean_reciprocal_rank - expected).abs() < 1e-12, "{found:?}, not {expected}");
+        assert_eq!(found.events, 100);
+        assert!((ROWS_PER_PASS / 2..=ROWS_PER_PASS).contains(&tied.0.get()), "{}", tied.0.get());
+
+        let mut others = counts.clone();
+        others.swap(10, 11);
+        let error = given(Some(others)).unwrap_err().to_string();
+        assert!(error.contains("another source than test event 11"), "{error}");
+        for others in [None, Some(counts[1..].to_vec()), Some([vec![0], counts[1..].to_vec()].concat())] {
+            assert!(matches!(given(others), Err(ProtocolError::CandidateCount { events: 100, .. })));
+        }
     }
 }
