@@ -13,6 +13,8 @@ import pytest
 import evergraph
 from evergraph.evaluation import _write_events
 
+from .test_ranking import official
+
 COUNT = 400
 TIMES = np.arange(COUNT)
 SRC = np.array([f"u{i * 7 % 20}" for i in range(COUNT)])
@@ -81,6 +83,41 @@ def test_given_negatives_are_ranked() -> None:
 
     assert mrr(0) == 0.5, "the source met all three"
     assert mrr(7) == 1.0, "it met the true one only"
+
+
+def test_each_event_is_ranked_among_its_own_candidates_as_the_temporal_graph_benchmark_does() -> None:
+    rng = np.random.default_rng(2)
+    known = set(zip(SRC[:340], DST[:340], strict=True))  # what EdgeBank holds before the only batch of the test part
+    nodes = np.array([f"p{place}" for place in range(15)])
+    sets = [rng.choice(nodes[nodes != dst], size=rng.integers(1, 14), replace=False) for dst in DST[340:]]
+    assert len({len(keys) for keys in sets}) > 5
+    scores = [
+        [float((src, key) in known) for key in (dst, *keys)]
+        for src, dst, keys in zip(SRC[340:], DST[340:], sets, strict=True)
+    ]
+    expected = np.mean([official(own, np.array(others)) for own, *others in scores])
+    assert expected != pytest.approx(evergraph.mrr([own for own, *_ in scores], [others[:1] for _, *others in scores]))
+
+    def found(negatives: Any, **options: Any) -> evergraph.Evaluation:
+        sources = SRC[340:]
+        return evergraph.evaluate(
+            SRC, DST, TIMES, model="edgebank", protocol="mrr", negatives=(sources, negatives), **options
+        )
+
+    for given in (sets, tuple(sets), [keys.tolist() for keys in sets]):
+        ranked = found(given)
+        assert ranked.mrr == pytest.approx(expected, abs=1e-12)
+        assert ranked.figures["mrr_candidates"] == max(map(len, sets))
+    two = np.array([rng.choice(nodes[nodes != dst], size=2, replace=False) for dst in DST[340:]])
+    flat = (np.repeat(SRC[340:], 2), two.reshape(-1))
+    same = evergraph.evaluate(SRC, DST, TIMES, model="edgebank", protocol="mrr", negatives=flat)
+    assert found(two).mrr == same.mrr
+    with pytest.raises(ValueError, match="60 sources and 59 sets"):
+        found(sets[1:])
+    with pytest.raises(ValueError, match="set 1 of the negatives is empty"):
+        found([sets[0], [], *sets[2:]])
+    with pytest.raises(evergraph.EvaluationError, match="another source than test event 1"):
+        evergraph.evaluate(SRC, DST, TIMES, model="edgebank", protocol="mrr", negatives=(SRC[339:399], sets))
 
 
 def test_features_are_written_as_short_as_they_read_back(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import json
 import os
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -22,7 +22,7 @@ from .errors import EvaluationError
 
 Protocol = Literal["dyglib", "mrr", "node-label", "prequential", "topk"]
 
-Negatives = str | tuple[ArrayLike, ArrayLike]
+Negatives = str | tuple[ArrayLike, ArrayLike | Sequence[ArrayLike]]
 
 HEADLINES = (
     "test_average_precision",
@@ -126,7 +126,9 @@ def evaluate(
         model: `tgn`, `jodie`, `graphmixer`, `tgat`, `graphsage`, `gat`, `dysat`, `walk`, `edgebank` or `poptrack`.
         protocol: `dyglib`, `mrr`, `topk`, `node-label` or `prequential`; docs/models.md explains them.
         negatives: Of the test part: `random`, `historical`, `inductive`, or a pair of arrays of sources and
-            destinations: one for each test event (dyglib), or equally many for each, event after event (mrr).
+            destinations: one for each test event (dyglib), or equally many for each, event after event (mrr). Or, for
+            mrr, the sources of the test events, shape (n,), and the destinations that each is ranked among: n sequences
+            of any lengths, or an array of shape (n, k).
         val_negatives: Those of the validation part.
         masked: Nodes whose training edges are left out (dyglib); drawn by default.
         candidates: Drawn candidates per event (mrr, and topk in validation).
@@ -199,10 +201,35 @@ def _further(flags: Mapping[str, object]) -> list[str]:
 def _negatives(path: Path, negatives: Negatives) -> str:
     if isinstance(negatives, str):
         return negatives
-    src, dst = (node_keys("negatives", keys) for keys in negatives)
-    if len(src) != len(dst):
-        raise ValueError(f"negatives are {len(src)} sources and {len(dst)} destinations; give as many of both")
-    return _write(path, ["neg_src", "neg_dst"], zip(src, dst, strict=True))
+    sources = node_keys("negatives", negatives[0])
+    dst: Any = negatives[1]
+    if _is_nested(dst):
+        return _write(path, ["event", "neg_src", "neg_dst"], _sets(sources, list(dst)))
+    destinations = node_keys("negatives", dst)
+    if len(sources) != len(destinations):
+        raise ValueError(
+            f"negatives are {len(sources)} sources and {len(destinations)} destinations; give as many of both"
+        )
+    return _write(path, ["neg_src", "neg_dst"], zip(sources, destinations, strict=True))
+
+
+def _is_nested(keys: Any) -> bool:
+    """Whether these are sequences of node keys, in place of node keys."""
+    first = next(iter(keys), None) if hasattr(keys, "__iter__") else None
+    return not isinstance(first, str | bytes) and getattr(first, "ndim", 1) > 0 and hasattr(first, "__len__")
+
+
+def _sets(sources: Sequence[Any], sets: Sequence[ArrayLike]) -> Iterator[tuple[Any, ...]]:
+    """A row for each destination of each set, with the number of the event from 1 and its source."""
+    if len(sources) != len(sets):
+        raise ValueError(
+            f"negatives are {len(sources)} sources and {len(sets)} sets of destinations; give one for each"
+        )
+    for number, (source, keys) in enumerate(zip(sources, sets, strict=True), 1):
+        destinations = node_keys("negatives", keys)
+        if not destinations:
+            raise ValueError(f"set {number - 1} of the negatives is empty; give each event at least one destination")
+        yield from ((number, source, destination) for destination in destinations)
 
 
 def _write_events(
