@@ -4,7 +4,8 @@
 #   scripts/kubernetes.sh render   writes deploy/kubernetes/evergraph.yaml from the chart with ci/keys.yaml
 #   scripts/kubernetes.sh check    fails unless the manifests are what the chart renders, the chart passes
 #                                  `helm lint --strict`, all that it renders with the values of ci/ fits the schemas of
-#                                  Kubernetes, and values that leave the daemon open by mistake are refused
+#                                  Kubernetes, read replicas change nothing of their leader but its role, and values that
+#                                  leave the daemon open by mistake are refused
 #
 # helm and kubernetes-validate come from scripts/setup.sh kubernetes.
 set -euo pipefail
@@ -62,6 +63,47 @@ rules_are_the_alerts() {
     diff -B "$work/rules.yml" deploy/alerts.yml || die "the chart's PrometheusRule is not deploy/alerts.yml"
 }
 
+# The selector of a StatefulSet never changes, so with replicas the leader's objects are what they are without, but for its
+# role; and no selector of the one part is that of the other.
+replicas_stand_beside_their_leader() {
+    rendered -f "$1" --set readReplicas.count=0 >"$work/alone.yaml"
+    rendered -f "$1" >"$work/both.yaml"
+    python3 - "$work/alone.yaml" "$work/both.yaml" <<'COMPARE' || die "see above: what $CHART renders with $1"
+import re, sys
+
+ROLE = ["CLUSTER__ROLE", "CLUSTER__ADVERTISE"]
+REPLICA = {"CLUSTER__ROLE": "replica", "FEED__TOPIC": '""', "ANOMALIES__TOPIC": '""', "DEVICE__USE": "cpu"}
+
+def objects(path):
+    """Texts by kind and name, without hooks."""
+    documents = [text.strip() for text in re.split(r"^---$", open(path).read(), flags=re.M)]
+    kept = [text for text in documents if text and "helm.sh/hook" not in text]
+    return {re.search(r"^kind: (.*)\nmetadata:\n  name: (.*)$", text, re.M).groups(): text for text in kept}
+
+alone, both = map(objects, sys.argv[1:])
+names = [re.findall(r"app.kubernetes.io/name: (.*)", text) for text in alone.values()]
+(name,) = {found for inside in names for found in inside}
+replicas = {key: text for key, text in both.items() if key not in alone}
+variable = r"\n *- name: EVERGRAPH__(%s)\n *value: (.*)"
+for key, text in alone.items():
+    rest = re.sub(variable % "|".join(ROLE), "", both[key])
+    assert rest == text, f"replicas change {key} of the leader:\n{rest}"
+for kind in ["StatefulSet", "Service", "NetworkPolicy", "PodDisruptionBudget"]:
+    assert any(found == kind for found, _ in replicas), f"replicas have no {kind}"
+for key, text in replicas.items():
+    parts = set(re.findall(r"app.kubernetes.io/name: (.*)", text))
+    assert parts == {name + "-replica"}, f"{key} is not for replicas alone:\n{text}"
+((_, replica),) = [found for found in replicas.items() if found[0][0] == "StatefulSet"]
+((_, leader),) = [found for found in both.items() if found[0][0] == "StatefulSet" and found[0] in alone]
+assert dict(re.findall(variable % "|".join(REPLICA), replica)) == REPLICA, f"not the role of a replica:\n{replica}"
+assert dict(re.findall(variable % "CLUSTER__ROLE", leader)) == {"CLUSTER__ROLE": "leader"}, leader
+assert "nvidia" in leader and "nvidia" not in replica, f"replicas use no GPU:\n{replica}"
+for text in [leader, replica]:
+    variables = re.findall(r"- name: (EVERGRAPH__.*)", text)
+    assert len(variables) == len(set(variables)), f"a variable twice: {variables}"
+COMPARE
+}
+
 # The chart refuses these values, and its message has the words.
 refused() {
     local words=$1
@@ -82,9 +124,13 @@ check() {
         printf 'ok %s\n' "$values"
     done
     rules_are_the_alerts "$CHART/ci/everything.yaml" https://git.example/evergraph/docs
+    replicas_stand_beside_their_leader "$CHART/ci/replicas.yaml"
     refused "keysSecret is empty"
     refused "contradict" --set keysSecret=k,allowAnonymous=true
     refused "runbookBaseUrl is empty" --set keysSecret=k,prometheusRule.enabled=true
+    refused "min is more than max" \
+        --set keysSecret=k,readReplicas.autoscaling.enabled=true,readReplicas.autoscaling.min=9
+    refused "requests.cpu" --set keysSecret=k,readReplicas.autoscaling.enabled=true,resources.requests=null
 }
 
 case "${1:-}" in
