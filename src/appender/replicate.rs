@@ -12,6 +12,10 @@ use crate::log::{Frame, LogError};
 /// Pause after frames that could not be written.
 const RETRY: Duration = Duration::from_millis(500);
 
+fn records(frames: &[Frame]) -> usize {
+    frames.iter().map(|frame| frame.batch.len()).sum()
+}
+
 impl Appender {
     /// Takes in frames until `stop` is set: of several groups that wait, all are committed together. What cannot be
     /// written is tried again until it is. Calls `pulse` at every turn, and within long ones.
@@ -31,7 +35,7 @@ impl Appender {
                 }
                 Err(RecvTimeoutError::Disconnected) => return,
             };
-            while group.len() < self.options.commit_events_max
+            while records(&group) < self.options.commit_events_max
                 && let Ok(more) = frames.try_recv()
             {
                 group.extend(more);
@@ -64,8 +68,7 @@ impl Appender {
         self.set_state(LogState::Writable);
         for frame in frames {
             self.take_in(Some(frame), pulse);
-            let records = frame.batch.len() as u64;
-            self.status.accepted.fetch_add(records, Ordering::Relaxed);
+            self.status.accepted.fetch_add(frame.batch.len() as u64, Ordering::Relaxed);
         }
         Ok(())
     }

@@ -38,7 +38,8 @@ impl Daemon {
         // What may be released, the leader says; until then all is kept.
         store.rebuild(Keeping::Within(RetentionBounds::default()), &starting)?;
         let (stop, supervisor) = (Stop::default(), Supervisor::new(parts.health.clone()));
-        let (threads, frames) = cluster::receive(config, (&parts, &store), &supervisor, &stop)?;
+        let cluster::Receiving { threads, frames } =
+            cluster::receive(config, (&parts, &store), &supervisor, &stop)?;
         let appender = Appender::new(
             store.log,
             store.index,

@@ -117,7 +117,7 @@ fn a_client_reads_on_a_replica_what_it_wrote_on_the_leader_and_cannot_write_ther
             let value = match key {
                 "role" => role,
                 "topics" => "written",
-                _ => broker.bootstrap(),
+                _ => &broker.bootstrap(),
             };
             format!("cluster.{key}={value}")
         });

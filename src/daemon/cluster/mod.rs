@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-pub(super) use self::replica::start as receive;
+pub(super) use self::replica::{Receiving, start as receive};
 pub(super) use self::status::ClusterStatus;
 use super::supervise::Supervisor;
 use super::{Parts, Stop, Store};

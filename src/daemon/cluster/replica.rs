@@ -24,8 +24,9 @@ use crate::serving::{Applied, QueryEngine, StateFollower};
 /// Groups of frames that wait for the appender.
 const WAITING_MAX: usize = 4;
 
-/// Frames of a group, at most.
+/// Frames of a group at most, and records that end it.
 const GROUP_MAX: usize = 256;
+const RECORDS_MAX: usize = 20_000;
 
 /// How long a reader waits for a message.
 const WAIT: Duration = Duration::from_millis(50);
@@ -33,13 +34,20 @@ const WAIT: Duration = Duration::from_millis(50);
 /// Pause until the graph is looked at again that does not hold a position yet.
 const UNTIL_INDEXED: Duration = Duration::from_millis(2);
 
-/// Starts them; frames come out of the channel.
+/// What receives.
+pub(in crate::daemon) struct Receiving {
+    pub threads: Vec<JoinHandle<()>>,
+    /// Groups of frames that follow the log.
+    pub frames: Receiver<Vec<Frame>>,
+}
+
+/// Starts the threads.
 pub(in crate::daemon) fn start(
     config: &Config,
     (parts, store): (&Parts, &Store),
     supervisor: &Supervisor,
     stop: &Stop,
-) -> Result<(Vec<JoinHandle<()>>, Receiver<Vec<Frame>>)> {
+) -> Result<Receiving> {
     let log = store.log.readers();
     let (sender, receiver) = bounded(WAITING_MAX);
     let frames = Frames {
@@ -64,7 +72,7 @@ pub(in crate::daemon) fn start(
     let (flag, pulse) = (stop.cluster.clone(), parts.health.heartbeat("receive-states", PULSE_LIMIT));
     let run = move || states.run(&flag, &|| pulse.beat());
     let states = supervisor.start("receive-states", "cluster", &stop.cluster, run)?;
-    Ok((vec![frames, states], receiver))
+    Ok(Receiving { threads: vec![frames, states], frames: receiver })
 }
 
 fn proceed(stop: &AtomicBool, pulse: &impl Fn()) -> bool {
@@ -101,10 +109,13 @@ impl Frames {
             Some(reader) => reader,
             none => none.insert(FrameReader::open(&self.options, self.last)?),
         };
-        let (mut group, mut wait) = (Vec::new(), WAIT);
-        while group.len() < GROUP_MAX {
+        let (mut group, mut records, mut wait) = (Vec::new(), 0, WAIT);
+        while group.len() < GROUP_MAX && records < RECORDS_MAX {
             match reader.next(wait)? {
-                Some(frame) => group.push(frame),
+                Some(frame) => {
+                    records += frame.batch.len();
+                    group.push(frame);
+                }
                 None if group.is_empty() => return Ok(Duration::ZERO),
                 None => break,
             }
@@ -205,7 +216,7 @@ impl States {
         };
         let parameters =
             Parameters::from_bytes(&Device::Cpu, bytes).map_err(|error| unfit(error.to_string()))?;
-        let weights = Weights::new(self.model.clone(), &parameters, version);
+        let weights = Weights::new(self.model, &parameters, version);
         let weights = weights.map_err(|error| unfit(error.to_string()))?;
         tracing::debug!(version, position = self.engine.progress.indexed().0, "weights of the leader");
         Ok(weights)

@@ -192,9 +192,8 @@ fn row_of(node: &[u8], value: Option<&[u8]>) -> Option<StateMessage> {
     let [kind] = rest.take()?;
     let updated = EventTime(i64::from_le_bytes(rest.take()?));
     let values = numbers(rest.0)?;
-    (kind <= 1).then(|| {
-        StateMessage::Row(StateRow { node, is_destination: kind == 1, row: Some((updated, values)) })
-    })
+    let row = StateRow { node, is_destination: kind == 1, row: Some((updated, values)) };
+    (kind <= 1).then_some(StateMessage::Row(row))
 }
 
 fn numbers(bytes: &[u8]) -> Option<Vec<f32>> {
