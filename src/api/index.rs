@@ -44,22 +44,26 @@ struct Chosen {
 
 impl Chosen {
     /// What `sent` allows; `destinations`: whether that is the role if none is given.
-    fn new(sent: Candidates, destinations: bool, limits: &ApiLimits) -> Result<Self, ApiError> {
+    fn new(sent: Candidates, destinations: bool, app: &App) -> Result<Self, ApiError> {
         if let Some(keys) = &sent.keys {
-            check_listed("candidates.keys", keys.len(), limits)?;
+            check_listed("candidates.keys", keys.len(), &app.state.limits)?;
         }
-        if sent.keys.is_some() && sent.key_prefix.is_some() {
-            return Err(ApiError::Invalid(
-                "candidates has both keys and key_prefix: give one of them".to_owned(),
-            ));
+        for (name, text) in [("key_prefix", &sent.key_prefix), ("type", &sent.edge_type)] {
+            let Some(text) = text else { continue };
+            if sent.keys.is_some() {
+                let words = format!("candidates has both keys and {name}: give one of them");
+                return Err(ApiError::Invalid(words));
+            }
+            let bytes = text.len();
+            if !(1..=KEY_BYTES_MAX).contains(&bytes) {
+                return Err(ApiError::Invalid(format!(
+                    "candidates.{name} has {bytes} bytes, from 1 to {KEY_BYTES_MAX} are allowed"
+                )));
+            }
         }
-        if let Some(prefix) = &sent.key_prefix
-            && !(1..=KEY_BYTES_MAX).contains(&prefix.len())
-        {
-            let bytes = prefix.len();
-            return Err(ApiError::Invalid(format!(
-                "candidates.key_prefix has {bytes} bytes, from 1 to {KEY_BYTES_MAX} are allowed"
-            )));
+        if sent.edge_type.is_some() && app.state.engine.stores.types.is_empty() {
+            let words = "no event of this stream has had a type: leave candidates.type out, or send events with types";
+            return Err(ApiError::Invalid(words.to_owned()));
         }
         let keys = sent.keys.map(|keys| keys.into_iter().collect::<Vec<Key>>());
         let forms = keys.iter().flatten().map(|key| (key.node.clone(), key.form)).collect();
@@ -68,6 +72,7 @@ impl Chosen {
             destinations: destinations && keys.is_none(),
             keys: keys.map(|keys| keys.into_iter().map(|key| key.node).collect()),
             key_prefix: sent.key_prefix,
+            edge_type: sent.edge_type,
         };
         Ok(Self { candidates, forms })
     }
@@ -127,7 +132,7 @@ pub(super) async fn top_links(
     check_count(&app, "src", request.src.len())?;
     let sources = request.src.len();
     let limit = result_limit(request.limit, sources, &limits)?;
-    let chosen = Chosen::new(request.candidates, true, &limits)?;
+    let chosen = Chosen::new(request.candidates, true, &app)?;
     if let Some(keys) = &chosen.candidates.keys {
         check_limit("pairs of a source and a candidate", keys.len().saturating_mul(sources), &limits)?;
     }
@@ -210,7 +215,7 @@ pub(super) async fn similar_nodes(
     let limits = app.state.limits;
     let (wanted, forms) = wanted(&app, request.nodes, request.vectors, request.metric)?;
     let limit = result_limit(request.limit, wanted.len(), &limits)?;
-    let chosen = Chosen::new(request.candidates, false, &limits)?;
+    let chosen = Chosen::new(request.candidates, false, &app)?;
     if let Some(keys) = &chosen.candidates.keys {
         check_limit("pairs of an item and a candidate", keys.len().saturating_mul(wanted.len()), &limits)?;
     }

@@ -24,7 +24,8 @@ pub enum CandidateRole {
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Candidates {
-    /// Nodes of this role. Default: `destination` for links and `any` for similar nodes; ignored with `keys`.
+    /// Nodes of this role. Default: `destination` for links and `any` for similar nodes; ignored with `keys` and with
+    /// `type`.
     pub role: Option<CandidateRole>,
     /// These nodes only: all of them are computed anew, without the index. Keys that the graph does not know are listed
     /// in `unknown_candidates`.
@@ -33,6 +34,10 @@ pub struct Candidates {
     /// Nodes whose key, as text, begins so.
     #[schema(min_length = 1, max_length = 1024)]
     pub key_prefix: Option<String>,
+    /// Nodes that were the destination of an event of this type. No node is one of a type that no event has had.
+    #[serde(rename = "type")]
+    #[schema(min_length = 1, max_length = 1024)]
+    pub edge_type: Option<String>,
 }
 
 /// A request for the likeliest destinations.

@@ -10,6 +10,7 @@ use crate::device::Device;
 use crate::event::EdgeId;
 use crate::graph::{GraphStore, Keeping, RetentionBounds};
 use crate::model::tables::read_u64;
+use crate::serving::QueryEngine;
 use crate::train::{LoadError, SavedTrainer, Trainer, TrainerOptions};
 
 /// What the loop goes on from.
@@ -104,9 +105,9 @@ impl Learner {
     pub(super) fn capture(&self, mark: &FeedMark) -> std::io::Result<Captured> {
         let mut gate = Vec::new();
         self.gate.as_ref().map_or(Ok(()), |kept| kept.save(&mut gate))?;
-        let parts = (&self.bank, &self.pool, &self.node_rows);
-        let graph: &GraphStore = &self.shared.engine.stores.graph;
-        let stream = StreamState::copy(parts, mark, (graph, self.options.pairs_max))?;
+        let QueryEngine { stores, states, .. } = &*self.shared.engine;
+        let parts = (&self.bank, &self.pool, &states.received, &self.node_rows);
+        let stream = StreamState::copy(parts, mark, (&stores.graph, self.options.pairs_max))?;
         Ok(Captured { trainer: self.trainer.capture()?, gate, stream })
     }
 

@@ -9,7 +9,7 @@
 //! skipped; replays of old events are skipped first. A step whose loss is not finite is skipped the same way. A
 //! batch whose rows cannot be read waits until they can.
 //!
-//! The destinations for negatives, rows of nodes and the EdgeBank baseline are functions of the log up to the cursor.
+//! The destinations for negatives, those by type, rows of nodes and the EdgeBank baseline are functions of the log up to the cursor.
 //! They are in the checkpoint all the same, so that a start need not read the log up to there; where the settings ask
 //! for others, it does. Quality begins anew.
 
@@ -159,7 +159,8 @@ impl Learner {
     ) -> Result<Option<Self>, LearnerError> {
         let knows_stream = stream.is_some() || position == EdgeId(0);
         let stream = stream.unwrap_or_else(|| StreamState::new(&shared.engine.stores, options.pairs_max));
-        let StreamState { bank, pool, node_rows, mark, .. } = stream;
+        let StreamState { bank, pool, received, node_rows, mark, .. } = stream;
+        shared.engine.states.received.replace(received);
         let feed = Feed::new(log.reader(position), shared.progress.clone(), position, mark);
         let checkpointed = checkpointing::found(&options, position);
         let sampler = trainer.device_sampler();
@@ -232,6 +233,7 @@ impl Learner {
             self.bank.observe(&batch.src, &batch.dst, &batch.times);
             self.bank.keep_since(batch.kept.since);
             self.observe_destinations(&batch);
+            self.shared.engine.states.received.observe(&batch.dst, &batch.kinds);
             batch.node_rows.set_seen(&self.node_rows);
             batch.node_rows.set_later(&self.node_rows);
             batch.deleted.iter().for_each(|node| self.node_rows.clear(u64::from(node.0)));
@@ -330,7 +332,7 @@ impl Learner {
                 self.leave_gpu(error)?;
             }
             publication = Some(states.publication());
-            self.publish_batch()?;
+            self.publish_batch(batch)?;
             self.observe_phases(&taken, clock.elapsed().as_secs_f64());
             if taken.mode == StepMode::Train {
                 match self.replay(batch, behind) {

@@ -1,4 +1,5 @@
-//! What bounds the tables of pairs: a limit to their number, the retention of the graph, and deletions.
+//! What bounds the tables of pairs, of nodes with each other and with types: a limit to their number, the retention of
+//! the graph, and deletions.
 
 use super::Learner;
 use crate::event::EventTime;
@@ -31,8 +32,9 @@ impl Learner {
         self.bank.forget(&deleted);
         self.pool.drop_met(&deleted);
         self.trainer.forget_pairs(&deleted);
-        let published = &self.shared.engine.states.pairs;
-        published.forget(&deleted);
-        published.prune();
+        let states = &self.shared.engine.states;
+        states.received.forget(&deleted);
+        states.pairs.forget(&deleted);
+        states.pairs.prune();
     }
 }

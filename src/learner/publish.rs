@@ -58,10 +58,12 @@ impl Learner {
         self.gate.as_ref().and_then(Gate::published).map(|published| self.trainer.place(published))
     }
 
-    /// Publishes the memory of the nodes of the batch that was just learned, and the times of its pairs.
-    pub(super) fn publish_batch(&mut self) -> Result<(), TrainError> {
-        let touched = &self.shared.engine.states.touched;
-        self.prepared.positives().dst.iter().for_each(|&node| touched.set_destination(node));
+    /// Publishes the memory of the nodes of the batch that was just learned, its destinations with their types, and the
+    /// times of its pairs.
+    pub(super) fn publish_batch(&mut self, batch: &LearnBatch) -> Result<(), TrainError> {
+        let states = &self.shared.engine.states;
+        batch.dst.iter().for_each(|&node| states.touched.set_destination(node));
+        states.received.observe(&batch.dst, &batch.kinds);
         // The batch is learned: if a GPU fails, only the published rows are computed again.
         self.on_gpu(|learner| learner.publish_memory())?;
         let states = &self.shared.engine.states;

@@ -1,6 +1,6 @@
-//! What a learner knows of the stream besides the model: the baseline's pairs, destinations for negatives, rows of
-//! nodes, and where retention stands. It follows from the log up to the cursor; a checkpoint keeps it, so that a start
-//! need not read the log up to there, nor need there be one.
+//! What a learner knows of the stream besides the model: the baseline's pairs, destinations for negatives, those of
+//! each type, rows of nodes, and where retention stands. It follows from the log up to the cursor; a checkpoint keeps it,
+//! so that a start need not read the log up to there, nor need there be one.
 
 use std::io::{Error, ErrorKind, Read, Result, Write};
 
@@ -9,12 +9,12 @@ use crate::event::{ClockRules, EdgeId, EventTime};
 use crate::feature::FeatureStore;
 use crate::graph::{GraphStore, Retention, RetentionBounds, RetentionClock};
 use crate::model::tables::{read_table, read_u64, write_table, write_u64};
-use crate::serving::Stores;
+use crate::serving::{ReceivedTypes, Stores};
 use crate::train::StreamNegatives;
 use crate::train::edgebank::{BankRule, EdgeBank};
 
 /// First bytes of a saved state.
-pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"EVGSTRM3");
+pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"EVGSTRM4");
 
 /// What a learner knows of the stream up to a position.
 pub struct StreamState {
@@ -22,6 +22,8 @@ pub struct StreamState {
     pub bank: EdgeBank,
     /// Destinations that negatives are drawn from.
     pub pool: StreamNegatives,
+    /// The destinations of each type.
+    pub received: ReceivedTypes,
     /// Rows of nodes as of the position.
     pub node_rows: FeatureStore,
     /// Retention's clock, and how many nodes were seen.
@@ -104,6 +106,7 @@ impl StreamState {
         Self {
             bank: EdgeBank::new(rule).limited(pairs_max),
             pool: if kind.retention.is_some() { StreamNegatives::aging() } else { StreamNegatives::new() },
+            received: ReceivedTypes::default(),
             node_rows: FeatureStore::new(dimension),
             mark: FeedMark { clock, known: 0 },
             kind,
@@ -121,19 +124,20 @@ impl StreamState {
     /// # Errors
     /// Rows of nodes are on disk, where no learner keeps them.
     pub(super) fn copy(
-        (bank, pool, node_rows): (&EdgeBank, &StreamNegatives, &FeatureStore),
+        (bank, pool, received, node_rows): (&EdgeBank, &StreamNegatives, &ReceivedTypes, &FeatureStore),
         mark: &FeedMark,
         (graph, pairs_max): (&GraphStore, usize),
     ) -> Result<Self> {
         let kind = Kind::of(graph, node_rows.dimension(), pairs_max);
         let node_rows = node_rows.copy().ok_or_else(|| Error::other("rows of nodes are on disk"))?;
-        Ok(Self { bank: bank.clone(), pool: pool.clone(), node_rows, mark: mark.clone(), kind })
+        let (bank, pool, received) = (bank.clone(), pool.clone(), received.clone());
+        Ok(Self { bank, pool, received, node_rows, mark: mark.clone(), kind })
     }
 
     /// All of it, to be written.
     pub(super) fn view(&self) -> StreamView<'_> {
-        let Self { bank, pool, node_rows, mark, kind } = self;
-        StreamView { bank, pool, node_rows, mark, kind: *kind }
+        let Self { bank, pool, received, node_rows, mark, kind } = self;
+        StreamView { bank, pool, received, node_rows, mark, kind: *kind }
     }
 
     /// Reads what [`StreamView::write`] wrote behind [`MAGIC`]; `None` if it cannot go on with these settings: it
@@ -153,6 +157,7 @@ impl StreamState {
         }
         state.bank.read(input)?;
         state.pool.read(input)?;
+        state.received = ReceivedTypes::read(input)?;
         let rules = around.stores.graph.clock_rules();
         let then = ClockRules { not_after: saved.not_after, ..rules };
         let clock = RetentionClock::from_numbers(&read_table::<i64>(input)?, state.kind.retention, then);
@@ -172,6 +177,7 @@ impl StreamState {
 pub(super) struct StreamView<'a> {
     bank: &'a EdgeBank,
     pool: &'a StreamNegatives,
+    received: &'a ReceivedTypes,
     node_rows: &'a FeatureStore,
     mark: &'a FeedMark,
     kind: Kind,
@@ -187,6 +193,7 @@ impl StreamView<'_> {
         write_table(out, &self.kind.numbers())?;
         self.bank.write(out)?;
         self.pool.write(out)?;
+        self.received.write(out)?;
         write_table(out, &self.mark.clock.to_numbers())?;
         let known = self.mark.known.into();
         write_u64(out, known)?;

@@ -24,6 +24,7 @@ mod node_rows;
 mod operations;
 mod pace;
 mod pauses;
+mod received;
 mod replay;
 mod walk;
 

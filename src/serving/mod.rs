@@ -26,6 +26,7 @@ mod pace;
 mod pairs;
 mod principal;
 mod progress;
+mod received;
 mod replication;
 mod response;
 mod scores;
@@ -50,6 +51,7 @@ pub use pace::{compute_alone, pause, pause_for_share};
 pub use pairs::PairStates;
 pub use principal::{Plane, plane};
 pub use progress::{Freshness, Progress};
+pub use received::ReceivedTypes;
 pub use replication::{Applied, SentStates, StateChanges, StateFollower, StateMark, StateRow};
 pub use response::{
     EmbeddingResponse, NodeEmbedding, NodeNeighbor, NodeResponse, PairScore, QueryError, ScoreResponse,

@@ -24,6 +24,8 @@ pub struct StateRow {
     pub node: NodeId,
     /// Whether it was the destination of an event.
     pub is_destination: bool,
+    /// The types of those events, by number.
+    pub types: Vec<u16>,
     /// The row and when an event last changed it; `None`: there is none any more.
     pub row: Option<(EventTime, Vec<f32>)>,
 }
@@ -112,13 +114,15 @@ impl StateChanges {
     /// The row of one of the nodes.
     #[must_use]
     pub fn row(&self, node: NodeId) -> StateRow {
-        let is_destination = self.engine.states.touched.is_destination(node);
+        let published = &self.engine.states;
+        let is_destination = published.touched.is_destination(node);
+        let types = if is_destination { published.received.of(node) } else { Vec::new() };
         let row = self.states.updated(node).map(|updated| {
             let mut row = vec![0.0; self.states.dimension()];
             self.states.gather(&[node], 0..self.states.dimension(), &mut row);
             (updated, row)
         });
-        StateRow { node, is_destination, row }
+        StateRow { node, is_destination, types, row }
     }
 
     /// Makes the changes due again: they did not arrive.
@@ -211,6 +215,7 @@ impl StateFollower {
                     states.publish(node, &values, updated);
                     if row.is_destination {
                         states.touched.set_destination(node);
+                        states.received.observe(&vec![node; row.types.len()], &row.types);
                     }
                 }
                 _ => {
@@ -235,7 +240,9 @@ impl StateFollower {
         progress.set_kept(mark.kept);
         states.pairs.keep_since(mark.kept.since);
         if self.gone.len() >= GONE_MAX {
-            states.pairs.forget(&std::mem::take(&mut self.gone));
+            let gone = std::mem::take(&mut self.gone);
+            states.received.forget(&gone);
+            states.pairs.forget(&gone);
             states.pairs.prune();
         }
         Ok(Applied::Yes)

@@ -8,7 +8,8 @@
 //!
 //! [Frozen](NodeStates::frozen) rows share chunks with these until one of theirs changes, which is copied then.
 //!
-//! Which rows have changed is recorded for whoever follows them ([`TouchedNodes`]).
+//! Which rows have changed is recorded for whoever follows them ([`TouchedNodes`]), and so is which types of events
+//! nodes have received ([`ReceivedTypes`]).
 //!
 //! Models of walks publish beside the rows of nodes when pairs were last seen, and when the stream began.
 
@@ -18,7 +19,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use parking_lot::{Mutex, MutexGuard, RwLock};
 
-use super::{PairStates, TouchedNodes};
+use super::{PairStates, ReceivedTypes, TouchedNodes};
 use crate::event::{EventTime, NodeId};
 
 /// Nodes per lock.
@@ -36,6 +37,8 @@ pub struct NodeStates {
     pub changed: TouchedNodes,
     /// The same for replicas.
     pub shipped: TouchedNodes,
+    /// Which nodes were the destination of an event of each type.
+    pub received: ReceivedTypes,
     /// [`EventTime::MIN`] stands for none.
     origin: AtomicI64,
     publication: Mutex<()>,
@@ -54,8 +57,8 @@ impl NodeStates {
         let origin = AtomicI64::new(EventTime::MIN.0);
         let [touched, changed, shipped] = [(); 3].map(|()| TouchedNodes::default());
         let (chunks, publication) = (RwLock::new(Vec::new()), Mutex::new(()));
-        let pairs = PairStates::default();
-        Self { dimension, chunks, pairs, touched, changed, shipped, origin, publication }
+        let (pairs, received) = (PairStates::default(), ReceivedTypes::default());
+        Self { dimension, chunks, pairs, touched, changed, shipped, received, origin, publication }
     }
 
     /// Held by whoever publishes the rows of a batch, until its position is published too.
@@ -64,7 +67,7 @@ impl NodeStates {
     }
 
     /// The rows of nodes as they are now, whatever becomes of these: only chunks that change are copied, when they do.
-    /// Without pairs and touched nodes.
+    /// Without pairs, touched nodes and types.
     #[must_use]
     pub fn frozen(&self) -> Self {
         let chunks = self.chunks.read().iter().map(|chunk| RwLock::new(chunk.read().clone())).collect();
@@ -190,7 +193,7 @@ impl NodeStates {
         self.touch(node);
     }
 
-    /// Bytes held by rows and their update times, and by pairs.
+    /// Bytes held by rows and their update times, by pairs and by types.
     #[must_use]
     pub fn bytes(&self) -> usize {
         let per_node = self.dimension * size_of::<f32>() + size_of::<Option<EventTime>>();
@@ -202,6 +205,7 @@ impl NodeStates {
             + self.touched.bytes()
             + self.changed.bytes()
             + self.shipped.bytes()
+            + self.received.bytes()
     }
 
     fn grow_to(&self, count: usize) {

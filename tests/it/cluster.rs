@@ -2,6 +2,7 @@
 //! nothing, and who must not go on says why.
 
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -27,7 +28,14 @@ fn edge(src: &str, dst: &str, ts: u64) -> Value {
 
 /// Events of a stream in which some pairs come again.
 fn events(from: u64, to: u64) -> Vec<Value> {
-    (from..to).map(|i| edge(&format!("u{}", i * 7 % 31), &format!("i{}", i * i % 13), i)).collect()
+    let event = |i: u64| {
+        let mut event = edge(&format!("u{}", i * 7 % 31), &format!("i{}", i * i % 13), i);
+        if i * i % 13 < 6 {
+            event["type"] = json!("buy");
+        }
+        event
+    };
+    (from..to).map(event).collect()
 }
 
 fn push(process: &Process, lines: &[Value]) -> Value {
@@ -82,6 +90,21 @@ fn respond_alike(leader: &Process, replica: &Process) {
     }
 }
 
+/// All destinations of a type, scored for two sources, when rows of the live index are there.
+fn top(process: &Process) -> String {
+    let body = json!({ "src": ["u1", "u2"], "limit": 50, "exact": true, "candidates": { "type": "buy" } });
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let (status, response) =
+            process.post("/v1/links/top", "application/json", &body.to_string()).unwrap();
+        if status == 200 {
+            return response["results"].to_string();
+        }
+        assert!(status == 503 && Instant::now() < deadline, "{response}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
 #[test]
 fn a_replica_responds_as_its_leader_does_with_every_kind_of_model() {
     let Some(broker) = Broker::shared().filter(|broker| broker.is_kafka()) else { return };
@@ -93,17 +116,22 @@ fn a_replica_responds_as_its_leader_does_with_every_kind_of_model() {
                 .set(&format!("model.walks={walks}"))
                 .set("learner.gate.enabled=false")
                 .set("graph.retention=450")
+                .set("index.bytes_max=10000000")
         };
         let leader = start("leader", data.path()).ready();
         push(&leader, &events(0, 400));
         let replica = start("replica", other.path()).ready();
         is_shipped(&leader, &replica, 400);
         respond_alike(&leader, &replica);
+        let best = top(&leader);
+        assert!(best.contains("\"i1\"") && !best.contains("\"i9\""), "{best}");
+        assert_eq!(top(&replica), best);
         // Nodes that go, one whose name comes again, and what is too old by the end.
         push(&leader, &[json!({ "op": "delete", "node": "u7" }), json!({ "op": "delete", "node": "i4" })]);
         push(&leader, &events(600, 800));
         is_shipped(&leader, &replica, 602);
         respond_alike(&leader, &replica);
+        assert_eq!(top(&replica), top(&leader));
         assert!(leader.terminate().success() && replica.terminate().success(), "{kind}");
     }
 }
@@ -155,10 +183,10 @@ fn a_client_reads_on_a_replica_what_it_wrote_on_the_leader_and_cannot_write_ther
     replica.kill();
     replica = daemon(broker, "written", "replica", other.path()).set("cluster.max_staleness_ms=1500").ready();
     reflects(&replica, 20);
-    let deadline = std::time::Instant::now() + PATIENCE;
+    let deadline = Instant::now() + PATIENCE;
     while replica.get("/readyz").unwrap().0 == 200 {
-        assert!(std::time::Instant::now() < deadline, "it does not get stale");
-        std::thread::sleep(std::time::Duration::from_millis(50));
+        assert!(Instant::now() < deadline, "it does not get stale");
+        std::thread::sleep(Duration::from_millis(50));
     }
     let (_, ready) = replica.get("/readyz").unwrap();
     assert_eq!(ready["checks"]["cluster"]["state"], "failed", "{ready}");
@@ -177,7 +205,7 @@ fn kills_of_leader_and_replica_lose_nothing_and_double_nothing() {
         let leader = leaders.ready();
         push(&leader, &events(position, position + 150));
         position += 150;
-        std::thread::sleep(moments.below(std::time::Duration::from_millis(600)));
+        std::thread::sleep(moments.below(Duration::from_millis(600)));
         match round % 3 {
             0 => leader.kill(),
             1 => {

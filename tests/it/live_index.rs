@@ -1,6 +1,8 @@
 //! The live index of a real daemon: what it finds is what scoring every candidate finds, it follows the stream, forgets
 //! what was deleted, and says how far it is.
 
+mod types;
+
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -471,6 +473,21 @@ fn what_is_impossible_is_refused_and_says_what_to_do() {
             "invalid",
             "1025 bytes",
         ),
+        (
+            top,
+            json!({ "src": [1], "candidates": { "keys": [1], "type": "buys" } }).to_string(),
+            422,
+            "invalid",
+            "keys and type: give one of them",
+        ),
+        (
+            similar,
+            json!({ "nodes": [1], "candidates": { "type": "" } }).to_string(),
+            422,
+            "invalid",
+            "type has 0",
+        ),
+        (top, json!({ "src": [1], "candidates": { "type": 1 } }).to_string(), 422, "invalid", "1"),
         (top, json!({ "src": [1], "candidates": { "role": "king" } }).to_string(), 422, "invalid", "king"),
         (top, json!({ "src": [1], "what": 1 }).to_string(), 422, "invalid", "what"),
         (top, json!({ "src": [1], "wait_ms": 1 }).to_string(), 422, "invalid", "min_position"),

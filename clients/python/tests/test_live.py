@@ -124,6 +124,7 @@ def test_scores_go_with_pairs(client: Any) -> None:
 def test_the_best_of_all_nodes_are_found(client: Any) -> None:
     prefix = fresh()
     events = [{"src": f"{prefix}-u{i % 5}", "dst": f"{prefix}-i{i % 3}", "ts": 10 + i} for i in range(60)]
+    events = [{**event, "type": event["dst"]} for event in events]
     pushed = client.push(events, wait="visible")
     found = client.top(
         [f"{prefix}-u0", "nobody"], limit=3, key_prefix=f"{prefix}-i", min_position=pushed.end_position, wait_ms=9000
@@ -141,6 +142,8 @@ def test_the_best_of_all_nodes_are_found(client: Any) -> None:
     only = client.top(f"{prefix}-u0", candidates=[f"{prefix}-i1", "nobody"])
     assert (only[0].nodes, only.unknown_candidates) == ((f"{prefix}-i1",), ("nobody",))
     assert client.top(f"{prefix}-u0", exclude_met=True, key_prefix=prefix)[0].nodes == ()
+    assert client.top(f"{prefix}-u0", edge_type=f"{prefix}-i1")[0].nodes == (f"{prefix}-i1",)
+    assert client.similar(f"{prefix}-i0", edge_type=f"{prefix}-i0", key_prefix=prefix)[0].nodes == ()
 
     like = client.similar([f"{prefix}-i0", "nobody"], limit=2, key_prefix=f"{prefix}-i")
     assert len(like[0]) == 2

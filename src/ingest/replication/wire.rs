@@ -5,7 +5,8 @@
 //!         value   a piece of the frame's bytes
 //! states  header  term 8
 //!         key     'n' and the node's id 4: the published row of a node
-//!         value   1 if it was a destination, else 0; when an event last changed it 8; the row 4 each; none: it is gone
+//!         value   1 if it was a destination, else 0; how many types of events it received 2, and each 2; when an event
+//!                 last changed the row 8; the row 4 each; none: it is gone
 //!         key     'p' and the smaller and the larger node id 4 each: a pair
 //!         value   when it was last seen from the smaller to the larger 8, and back 8
 //!         key     'w' and the number of a piece 2: the weights
@@ -120,8 +121,12 @@ pub(super) fn row_message(row: &StateRow, head: &[u8]) -> Message {
     let mut key = vec![b'n'];
     key.extend_from_slice(&row.node.0.to_be_bytes());
     let value = row.row.as_ref().map(|(updated, values)| {
-        let mut value = Vec::with_capacity(9 + values.len() * 4);
+        let mut value = Vec::with_capacity(11 + row.types.len() * 2 + values.len() * 4);
+        let types = u16::try_from(row.types.len()).unwrap_or(u16::MAX);
         value.push(u8::from(row.is_destination));
+        value.extend_from_slice(&types.to_le_bytes());
+        let numbers = row.types.iter().take(types.into());
+        value.extend(numbers.flat_map(|number| number.to_le_bytes()));
         value.extend_from_slice(&updated.0.to_le_bytes());
         value.extend(values.iter().flat_map(|number| number.to_le_bytes()));
         value
@@ -186,13 +191,20 @@ pub(super) fn read(key: &[u8], value: Option<&[u8]>) -> Result<StateMessage, Str
 fn row_of(node: &[u8], value: Option<&[u8]>) -> Option<StateMessage> {
     let node = NodeId(u32::from_be_bytes(node.try_into().ok()?));
     let Some(value) = value else {
-        return Some(StateMessage::Row(StateRow { node, is_destination: false, row: None }));
+        return Some(StateMessage::Row(StateRow {
+            node,
+            is_destination: false,
+            types: Vec::new(),
+            row: None,
+        }));
     };
     let mut rest = Fields(value);
     let [kind] = rest.take()?;
+    let count = u16::from_le_bytes(rest.take()?);
+    let types = (0..count).map(|_| rest.take().map(u16::from_le_bytes)).collect::<Option<Vec<_>>>()?;
     let updated = EventTime(i64::from_le_bytes(rest.take()?));
     let values = numbers(rest.0)?;
-    let row = StateRow { node, is_destination: kind == 1, row: Some((updated, values)) };
+    let row = StateRow { node, is_destination: kind == 1, types, row: Some((updated, values)) };
     (kind <= 1).then_some(StateMessage::Row(row))
 }
 
@@ -262,12 +274,18 @@ mod tests {
         let row = StateRow {
             node: NodeId(70_000),
             is_destination: true,
+            types: vec![3, 900],
             row: Some((EventTime(-5), vec![0.5, -1.0])),
         };
         assert_eq!(back(&row_message(&row, &head)), StateMessage::Row(row.clone()));
-        let empty = StateRow { row: Some((EventTime(3), vec![])), is_destination: false, ..row.clone() };
+        let empty = StateRow {
+            row: Some((EventTime(3), vec![])),
+            is_destination: false,
+            types: vec![],
+            ..row.clone()
+        };
         assert_eq!(back(&row_message(&empty, &head)), StateMessage::Row(empty));
-        let gone = StateRow { row: None, is_destination: false, ..row };
+        let gone = StateRow { row: None, is_destination: false, types: vec![], ..row };
         assert_eq!(back(&row_message(&gone, &head)), StateMessage::Row(gone));
         let times = PairTimes::of([EventTime(1), EventTime(i64::MIN)]);
         assert_eq!(back(&pair_message(1 << 40 | 3, times, &head)), StateMessage::Pair(1 << 40 | 3, times));
@@ -306,6 +324,7 @@ mod tests {
             (b"n1234", Some(b"")),
             (b"n1234", Some(&[2; 13])),
             (b"n1234", Some(&[1; 12])),
+            (b"n1234", Some(&[1, 9, 0, 0, 0])),
             (b"p12345678", None),
             (b"p12345678", Some(&[0; 15])),
             (b"p1234567", Some(&long)),

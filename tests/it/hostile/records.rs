@@ -236,8 +236,9 @@ fn learned() -> Vec<u8> {
     (0..2).for_each(|batch| drop(STREAM.step(&mut trainer, batch, Sight::BeforeBatch, StepMode::Train)));
     let mut gate = Gate::new(GATE);
     gate.promote(trainer.weights().unwrap(), 7);
-    let stream = Some(StreamState::new(&stores(), 0));
-    saved(&Learned { trainer, gate: Some(gate), stream, position: EdgeId(40) })
+    let stream = StreamState::new(&stores(), 0);
+    stream.received.observe(&[3, 70_000, 3].map(NodeId), &[1, 1, 2]);
+    saved(&Learned { trainer, gate: Some(gate), stream: Some(stream), position: EdgeId(40) })
 }
 
 fn saved(learned: &Learned) -> Vec<u8> {

@@ -31,7 +31,8 @@ impl Walked {
             .build()
             .into();
         let walked = Self { process: start.ready(), agent, _folder: folder };
-        let events: Vec<Value> = (0..50).map(|i| json!({"src": "alice", "dst": i % 9, "ts": i})).collect();
+        let events: Vec<Value> =
+            (0..50).map(|i| json!({"src": "alice", "dst": i % 9, "ts": i, "type": "alice"})).collect();
         let events = json!(events).to_string();
         let (status, said) = walked.send("POST", "/v1/events", "application/json", events.as_bytes());
         assert_eq!(status, 200, "{said}");

@@ -154,9 +154,12 @@ def _or_nan(value: float | None) -> float:
     return float("nan") if value is None else value
 
 
-def candidates(role: str | None, key_prefix: str | None, keys: Iterable[Any] | None) -> dict[str, Any] | None:
+def candidates(
+    role: str | None, key_prefix: str | None, edge_type: str | None, keys: Iterable[Any] | None
+) -> dict[str, Any] | None:
     """What may be found, as a member of a request; `None` without any bound."""
-    wanted = {"role": role, "key_prefix": key_prefix, "keys": None if keys is None else keys_of(keys, "candidates")}
+    listed = None if keys is None else keys_of(keys, "candidates")
+    wanted = {"role": role, "key_prefix": key_prefix, "type": edge_type, "keys": listed}
     given = {name: value for name, value in wanted.items() if value is not None}
     return given or None
 

@@ -148,6 +148,7 @@ class AsyncClient:
         limit: int = 10,
         role: Literal["destination", "any"] | None = None,
         key_prefix: str | None = None,
+        edge_type: str | None = None,
         candidates: Iterable[Any] | None = None,
         exclude_met: bool = False,
         exact: bool = False,
@@ -161,6 +162,7 @@ class AsyncClient:
             limit: Most destinations for each.
             role: Which nodes may be found: those that were a `destination` (default), or `any`.
             key_prefix: Only nodes whose key, as text, begins so.
+            edge_type: Only nodes that have received an event of this type.
             candidates: Only these nodes; all of them are computed anew, without the index.
             exclude_met: Whether to leave out destinations that the source had an event to.
             exact: Whether to compute all candidates anew: slow, a yardstick.
@@ -171,7 +173,7 @@ class AsyncClient:
             IndexDisabledError: The daemon has no live index.
             UnavailableError: Its rows are not there yet (`index_not_ready`).
         """
-        within = operations.candidates(role, key_prefix, candidates)
+        within = operations.candidates(role, key_prefix, edge_type, candidates)
         return await self._run(operations.top(src, limit, within, exclude_met, exact, min_position, wait_ms))
 
     async def similar(
@@ -183,6 +185,7 @@ class AsyncClient:
         metric: Literal["cosine", "dot"] = "cosine",
         role: Literal["destination", "any"] | None = None,
         key_prefix: str | None = None,
+        edge_type: str | None = None,
         candidates: Iterable[Any] | None = None,
         min_position: int | None = None,
         wait_ms: int | None = None,
@@ -196,6 +199,7 @@ class AsyncClient:
             metric: How alike two vectors are: `cosine`, or `dot`, their inner product.
             role: Which nodes may be found: `any` (default), or those that were a `destination`.
             key_prefix: Only nodes whose key, as text, begins so.
+            edge_type: Only nodes that have received an event of this type.
             candidates: Only these nodes.
             min_position: Respond only once this log position is reflected, in the index too.
             wait_ms: How long to wait for that, milliseconds.
@@ -204,7 +208,7 @@ class AsyncClient:
             IndexDisabledError: The daemon has no live index.
             UnavailableError: Its rows are not there yet (`index_not_ready`).
         """
-        within = operations.candidates(role, key_prefix, candidates)
+        within = operations.candidates(role, key_prefix, edge_type, candidates)
         return await self._run(operations.similar(nodes, vectors, limit, metric, within, min_position, wait_ms))
 
     async def anomalies(self, *, limit: int | None = None, percentile: float | None = None) -> Anomalies:

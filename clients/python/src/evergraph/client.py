@@ -147,6 +147,7 @@ class Client:
         limit: int = 10,
         role: Literal["destination", "any"] | None = None,
         key_prefix: str | None = None,
+        edge_type: str | None = None,
         candidates: Iterable[Any] | None = None,
         exclude_met: bool = False,
         exact: bool = False,
@@ -160,6 +161,7 @@ class Client:
             limit: Most destinations for each.
             role: Which nodes may be found: those that were a `destination` (default), or `any`.
             key_prefix: Only nodes whose key, as text, begins so.
+            edge_type: Only nodes that have received an event of this type.
             candidates: Only these nodes; all of them are computed anew, without the index.
             exclude_met: Whether to leave out destinations that the source had an event to.
             exact: Whether to compute all candidates anew: slow, a yardstick.
@@ -170,7 +172,7 @@ class Client:
             IndexDisabledError: The daemon has no live index.
             UnavailableError: Its rows are not there yet (`index_not_ready`).
         """
-        within = operations.candidates(role, key_prefix, candidates)
+        within = operations.candidates(role, key_prefix, edge_type, candidates)
         return self._run(operations.top(src, limit, within, exclude_met, exact, min_position, wait_ms))
 
     def similar(
@@ -182,6 +184,7 @@ class Client:
         metric: Literal["cosine", "dot"] = "cosine",
         role: Literal["destination", "any"] | None = None,
         key_prefix: str | None = None,
+        edge_type: str | None = None,
         candidates: Iterable[Any] | None = None,
         min_position: int | None = None,
         wait_ms: int | None = None,
@@ -195,6 +198,7 @@ class Client:
             metric: How alike two vectors are: `cosine`, or `dot`, their inner product.
             role: Which nodes may be found: `any` (default), or those that were a `destination`.
             key_prefix: Only nodes whose key, as text, begins so.
+            edge_type: Only nodes that have received an event of this type.
             candidates: Only these nodes.
             min_position: Respond only once this log position is reflected, in the index too.
             wait_ms: How long to wait for that, milliseconds.
@@ -203,7 +207,7 @@ class Client:
             IndexDisabledError: The daemon has no live index.
             UnavailableError: Its rows are not there yet (`index_not_ready`).
         """
-        within = operations.candidates(role, key_prefix, candidates)
+        within = operations.candidates(role, key_prefix, edge_type, candidates)
         return self._run(operations.similar(nodes, vectors, limit, metric, within, min_position, wait_ms))
 
     def anomalies(self, *, limit: int | None = None, percentile: float | None = None) -> Anomalies:
