@@ -23,9 +23,8 @@ pub struct ClusterDocument {
     /// Log position of the learned state that was shipped, or applied, last; null before the first.
     #[schema(required = true)]
     pub states_position: Option<u64>,
-    /// Time since then, seconds; null before the first.
-    #[schema(required = true)]
-    pub staleness_seconds: Option<f64>,
+    /// Time since then, seconds; before the first, since the start.
+    pub staleness_seconds: f64,
     /// Turns that failed since the start.
     #[serde(skip)]
     pub failures: u64,

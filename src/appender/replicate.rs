@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 
 use super::{Appender, IDLE, LogState};
+use crate::event::Op;
+use crate::graph::{RetentionBounds, RetentionClock};
 use crate::log::{Frame, LogError};
 
 /// Pause after frames that could not be written.
@@ -20,11 +22,15 @@ impl Appender {
     /// Takes in frames until `stop` is set: of several groups that wait, all are committed together. What cannot be
     /// written is tried again until it is. Calls `pulse` at every turn, and within long ones.
     pub fn replicate(mut self, frames: &Receiver<Vec<Frame>>, stop: &AtomicBool, pulse: impl Fn()) {
+        let graph = &self.index.stores.graph;
+        let mut clock = RetentionClock::new(graph.retention()).with_rules(graph.clock_rules());
         while !stop.load(Ordering::Acquire) && !self.behind {
             pulse();
             self.advance_watermark();
             self.scrubbing.turn(&mut self.index);
-            self.releasing.turn(&mut self.index, self.progress.kept());
+            // Until the leader's bounds are known, what is too old by the frames that were received.
+            let told = Some(self.progress.kept()).filter(|kept| *kept != RetentionBounds::default());
+            self.releasing.turn(&mut self.index, told.unwrap_or_else(|| clock.bounds()));
             // The leader deletes them, by a frame.
             self.releasing.idle.clear();
             let mut group = match frames.recv_timeout(IDLE) {
@@ -39,6 +45,10 @@ impl Appender {
                 && let Ok(more) = frames.try_recv()
             {
                 group.extend(more);
+            }
+            for batch in group.iter().map(|frame| &frame.batch) {
+                let edges = (0..batch.len()).filter(|&i| batch.op[i] == Op::Edge);
+                edges.for_each(|i| clock.observe(batch.id(i), batch.time[i]));
             }
             while let Err(error) = self.write_frames(&group, &pulse) {
                 self.metrics.log.commit_failures.inc();

@@ -204,7 +204,6 @@ impl Config {
             ("learner.batch_wait_ms", self.learner.batch_wait_ms),
             ("index.coalesce_ms", self.index.coalesce_ms),
             ("feed.coalesce_ms", self.feed.coalesce_ms),
-            ("cluster.coalesce_ms", self.cluster.coalesce_ms),
             ("cluster.max_staleness_ms", self.cluster.max_staleness_ms),
         ];
         for (key, value) in waits {

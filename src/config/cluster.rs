@@ -24,6 +24,8 @@ impl Config {
         let (low, allowed) =
             (cluster.max_staleness_ms, "must be at least 1000: leaders send a sign of life each second");
         faults.require(low >= 1000, "cluster.max_staleness_ms", low, allowed);
+        let (coalesce, allowed) = (cluster.coalesce_ms, "must be at most 1000");
+        faults.require(coalesce <= 1000, "cluster.coalesce_ms", coalesce, allowed);
         if cluster.role == ClusterRole::Single {
             return;
         }

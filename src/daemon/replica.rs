@@ -13,7 +13,6 @@ use super::{
 use crate::api::{Health, State};
 use crate::appender::Appender;
 use crate::config::Config;
-use crate::graph::{Keeping, RetentionBounds};
 use crate::metrics::set_count;
 
 impl Daemon {
@@ -35,8 +34,9 @@ impl Daemon {
         parts.learner.close();
         parts.snapshots.close();
 
-        // What may be released, the leader says; until then all is kept.
-        store.rebuild(Keeping::Within(RetentionBounds::default()), &starting)?;
+        store.rebuild_of_replica(&starting)?;
+        // As the learner of the leader does.
+        parts.engine.states.pairs.limit(config.learner.pairs_max);
         let (stop, supervisor) = (Stop::default(), Supervisor::new(parts.health.clone()));
         let cluster::Receiving { threads, frames } =
             cluster::receive(config, (&parts, &store), &supervisor, &stop)?;

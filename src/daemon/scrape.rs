@@ -78,7 +78,7 @@ fn cluster(metrics: &Metrics, document: &ClusterDocument) {
     let cluster = &metrics.cluster;
     set_count(&cluster.frames_position, document.frames_position);
     set_count(&cluster.states_position, document.states_position.unwrap_or_default());
-    cluster.staleness_seconds.set(document.staleness_seconds.unwrap_or_default());
+    cluster.staleness_seconds.set(document.staleness_seconds);
     mirror(&cluster.failures, document.failures);
 }
 

@@ -90,9 +90,6 @@ impl Store {
     /// When the log cannot be read or is damaged, the start is interrupted, or the snapshot is damaged: it is removed
     /// then, and the index of no use.
     pub fn rebuild(&mut self, keeping: Keeping, starting: &Starting<'_>) -> Result<EdgeId> {
-        let end = self.log.durable_end();
-        let started = Instant::now();
-        let seconds = || started.elapsed().as_secs_f64();
         let snapshot = match keeping {
             // It follows from all of the log what is kept.
             Keeping::For(_) => None,
@@ -105,6 +102,28 @@ impl Store {
             Keeping::Within(kept) if snapshot.is_none() => Keeping::For(kept.end),
             keeping => keeping,
         };
+        self.rebuild_from(snapshot, keeping, starting)
+    }
+
+    /// The same where nobody learns here: from the newest snapshot, whatever was released before it was written, and what
+    /// is too old by the end of the log is released.
+    ///
+    /// # Errors
+    /// As [`rebuild`](Self::rebuild).
+    pub fn rebuild_of_replica(&mut self, starting: &Starting<'_>) -> Result<EdgeId> {
+        let snapshot = self.newest_snapshot()?;
+        self.rebuild_from(snapshot, Keeping::For(self.log.durable_end()), starting)
+    }
+
+    fn rebuild_from(
+        &mut self,
+        snapshot: Option<SnapshotHead>,
+        keeping: Keeping,
+        starting: &Starting<'_>,
+    ) -> Result<EdgeId> {
+        let end = self.log.durable_end();
+        let started = Instant::now();
+        let seconds = || started.elapsed().as_secs_f64();
         if let Some(snapshot) = &snapshot {
             snapshot_files::load(snapshot, &mut self.index)?;
             let position = snapshot.capture.position().0;

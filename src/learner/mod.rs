@@ -351,8 +351,8 @@ impl Learner {
         self.learned = batch.end;
         (self.decided, self.sampled) = (None, false);
         self.shared.progress.set_learned(batch.end);
-        drop(publication);
         self.shared.progress.set_kept(batch.kept);
+        drop(publication);
         self.observe_freshness(batch);
         self.shared.metrics.train.lag_events.set(behind.cast_signed());
         let bytes = self.bytes();

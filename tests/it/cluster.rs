@@ -255,11 +255,92 @@ fn who_must_not_go_on_says_why_and_ends() {
     reflects(&replica, 50);
     assert!(replica.terminate().success());
     let next = daemon(broker, "ends", "leader", other.path()).ready();
+    next.wait_until("it leads", |status| status["cluster"]["states_position"] == 50);
+    // However busy the earlier one is, it does not get the topics back.
+    let mut leader = leader;
+    for i in 0..20 {
+        let line = edge("late", "i1", 2000 + i).to_string();
+        if leader.post("/v1/events", "application/json", &line).is_err() {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
     push(&next, &events(50, 60));
     next.wait_until("frames are shipped", |status| status["cluster"]["frames_position"] == 60);
-    let mut leader = leader;
     assert!(leader.wait_for_line("another leader has taken over").is_some());
     assert!(!leader.ended().success());
     reflects(&next, 60);
     assert!(next.terminate().success());
+}
+
+#[test]
+fn long_frames_and_many_are_found_again() {
+    let Some(broker) = Broker::shared().filter(|broker| broker.is_kafka()) else { return };
+    let [data, other] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let start = |role, data: &Path| {
+        daemon(broker, "long", role, data)
+            .set("stream.edge_feature_dimension=400")
+            .set("learner.gate.enabled=false")
+    };
+    let leader = start("leader", data.path()).ready();
+    for line in &events(0, 400) {
+        push(&leader, std::slice::from_ref(line));
+    }
+    let replica = start("replica", other.path()).ready();
+    is_shipped(&leader, &replica, 400);
+    replica.kill();
+    // A frame of several messages, between two starts.
+    let features: Vec<f32> = (0..400_u16).map(f32::from).collect();
+    let mut long = events(400, 1000);
+    long.iter_mut().for_each(|event| event["features"] = json!(features));
+    push(&leader, &long);
+    let replica = start("replica", other.path()).ready();
+    is_shipped(&leader, &replica, 1000);
+    respond_alike(&leader, &replica);
+    assert!(replica.terminate().success());
+    assert!(leader.terminate().success());
+    // Both go on where they were.
+    let leader = start("leader", data.path()).ready();
+    let replica = start("replica", other.path()).ready();
+    push(&leader, &events(1000, 1010));
+    is_shipped(&leader, &replica, 1010);
+    respond_alike(&leader, &replica);
+}
+
+#[test]
+fn a_replica_begins_with_a_backup_where_the_log_of_its_leader_was_cut() {
+    let Some(broker) = Broker::shared().filter(|broker| broker.is_kafka()) else { return };
+    let [data, other, backups] = [(); 3].map(|()| tempfile::tempdir().unwrap());
+    let start = |role, data: &Path| {
+        daemon(broker, "cut", role, data)
+            .set("learner.gate.enabled=false")
+            .set("graph.retention=500")
+            .set("log.segment_bytes=4096")
+    };
+    // What was there before it led is cut off, and replicas cannot read it from the topic.
+    let single = start("single", data.path()).ready();
+    for from in (0..1500).step_by(50) {
+        push(&single, &events(from, from + 50));
+    }
+    reflects(&single, 1500);
+    for path in ["checkpoints", "snapshots", "log/cut"] {
+        let (status, response) = single.post(&format!("/v1/admin/{path}"), "application/json", "").unwrap();
+        assert_eq!(status, 200, "{path}: {response}");
+    }
+    assert!(single.terminate().success());
+    let leader = start("leader", data.path()).ready();
+    push(&leader, &events(1500, 1550));
+    let [from, to] = [data.path(), backups.path()].map(|path| path.to_str().unwrap());
+    let made = evergraph(&["backup", "--data", from, "--to", to]);
+    assert!(made.0, "{made:?}");
+    let mut early = start("replica", other.path()).spawn();
+    assert!(early.wait_for_line("goes on at position").is_some());
+    assert!(!early.ended().success());
+    let data = other.path().join("restored");
+    let restored = evergraph(&["backup", "restore", "--from", to, "--data", data.to_str().unwrap()]);
+    assert!(restored.0, "{restored:?}");
+    let replica = start("replica", &data).ready();
+    push(&leader, &events(1550, 1600));
+    is_shipped(&leader, &replica, 1600);
+    respond_alike(&leader, &replica);
 }

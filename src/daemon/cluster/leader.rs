@@ -1,6 +1,8 @@
 //! The threads of a leader.
 
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -8,11 +10,12 @@ use anyhow::Result;
 
 use super::status::{FRAMES, STATES};
 use super::{ClusterStatus, Fault, ending_at, turns};
+use crate::api::Heartbeat;
 use crate::appender::AppenderStatus;
 use crate::config::Config;
 use crate::daemon::source_options::replication_options;
 use crate::daemon::supervise::Supervisor;
-use crate::daemon::{PULSE_LIMIT, Parts, Stop, Store, unix_ms};
+use crate::daemon::{Parts, Stop, Store, unix_ms};
 use crate::event::{EdgeId, NodeId};
 use crate::ingest::replication::{FrameWriter, ReplicationFault, Shipped, StateWriter};
 use crate::log::{LogReader, LogReaders};
@@ -25,6 +28,18 @@ const RECORDS_MAX: usize = 100_000;
 /// Pause when the log has nothing new.
 const IDLE: Duration = Duration::from_millis(5);
 
+/// Transactions and look-ups at brokers that respond slowly may take so long without a sign of life.
+const SHIP_LIMIT: Duration = Duration::from_secs(600);
+
+/// How long a stop ships what is left.
+const LAST_TURNS: Duration = Duration::from_secs(5);
+
+/// How often weights are shipped at most.
+const WEIGHTS_EVERY: Duration = Duration::from_millis(250);
+
+/// How long states wait for the frames that they are of.
+const FRAMES_PATIENCE: Duration = Duration::from_secs(1);
+
 /// How often a mark is sent at least, as a sign of life.
 const MARK_EVERY: Duration = Duration::from_secs(1);
 
@@ -35,10 +50,13 @@ pub(in crate::daemon) fn start(
     supervisor: &Supervisor,
     stop: &Stop,
 ) -> Result<Vec<JoinHandle<()>>> {
-    let term = u64::try_from(unix_ms()).unwrap_or_default();
+    // No two leaders that begin in the same millisecond have the same.
+    let term = u64::try_from(unix_ms()).unwrap_or_default() << 16
+        | RandomState::new().build_hasher().finish() & 0xffff;
     // Rows that a run before this one has shipped, of nodes that this one does not know yet, go with the first states.
-    let ids = u32::try_from(store.index.stores.keys.len()).unwrap_or(u32::MAX);
-    (0..ids).for_each(|id| parts.engine.states.shipped.touch(NodeId(id)));
+    let keys = &store.index.stores.keys;
+    let ids = u32::try_from(keys.len()).unwrap_or(u32::MAX);
+    keys.for_each_named(NodeId(0)..NodeId(ids), 1, |node| parts.engine.states.shipped.touch(node));
     // Nothing is cut before it is known how much is shipped.
     parts.appender.hold_from(EdgeId(0));
     let frames = Frames {
@@ -60,19 +78,26 @@ pub(in crate::daemon) fn start(
         coalesce: Duration::from_millis(config.cluster.coalesce_ms),
         status: parts.cluster.clone(),
     };
-    let (flag, pulse) = (stop.cluster.clone(), parts.health.heartbeat("ship-frames", PULSE_LIMIT));
-    let proceed = move || {
-        pulse.beat();
-        !flag.load(std::sync::atomic::Ordering::Acquire)
-    };
-    let frames = supervisor.start("ship-frames", "cluster", &stop.cluster, move || frames.run(&proceed))?;
-    let (flag, pulse) = (stop.cluster.clone(), parts.health.heartbeat("ship-states", PULSE_LIMIT));
-    let proceed = move || {
-        pulse.beat();
-        !flag.load(std::sync::atomic::Ordering::Acquire)
-    };
-    let states = supervisor.start("ship-states", "cluster", &stop.cluster, move || states.run(&proceed))?;
+    let (flag, pulse) = (stop.cluster.clone(), parts.health.heartbeat("ship-frames", SHIP_LIMIT));
+    let run = move || frames.run(&Pace { flag: &flag, pulse });
+    let frames = supervisor.start("ship-frames", "cluster", &stop.cluster, run)?;
+    let (flag, pulse) = (stop.cluster.clone(), parts.health.heartbeat("ship-states", SHIP_LIMIT));
+    let run = move || states.run(&Pace { flag: &flag, pulse });
+    let states = supervisor.start("ship-states", "cluster", &stop.cluster, run)?;
     Ok(vec![frames, states])
+}
+
+/// A sign of life, and whether to go on.
+struct Pace<'a> {
+    flag: &'a AtomicBool,
+    pulse: Heartbeat,
+}
+
+impl Pace<'_> {
+    fn proceed(&self) -> bool {
+        self.pulse.beat();
+        !self.flag.load(Ordering::Acquire)
+    }
 }
 
 /// Ships the log.
@@ -87,15 +112,16 @@ struct Frames {
 }
 
 impl Frames {
-    fn run(mut self, proceed: &impl Fn() -> bool) -> Result<(), String> {
+    fn run(mut self, pace: &Pace<'_>) -> Result<(), String> {
         let status = self.status.clone();
-        turns(&status, FRAMES, proceed, || self.turn())?;
-        // What was written until the end; the next start ships what does not get there now.
-        while self.turn().is_ok_and(|pause| pause.is_zero()) {}
+        turns(&status, FRAMES, &|| pace.proceed(), || self.turn(pace))?;
+        // What was written until the end, as far as that is quick; the next start ships the rest.
+        let begun = Instant::now();
+        while begun.elapsed() < LAST_TURNS && self.turn(pace).is_ok_and(|pause| pause.is_zero()) {}
         Ok(())
     }
 
-    fn turn(&mut self) -> Result<Duration, Fault> {
+    fn turn(&mut self, pace: &Pace<'_>) -> Result<Duration, Fault> {
         if let Some(shipped) = self.writer.connect(self.is_first)? {
             self.is_first = false;
             self.reader = Some(self.reader_behind(shipped)?);
@@ -109,7 +135,7 @@ impl Frames {
             frames.push(frame);
         }
         let Some(end) = frames.last().map(|frame| frame.batch.end()) else { return Ok(IDLE) };
-        self.writer.ship(&frames)?;
+        self.writer.ship(&frames, &|| _ = pace.proceed())?;
         self.note(end);
         Ok(Duration::ZERO)
     }
@@ -122,9 +148,13 @@ impl Frames {
 
     /// A reader of what follows, if the topic holds this log.
     fn reader_behind(&self, shipped: Shipped) -> Result<LogReader, Fault> {
-        let Shipped { end, .. } = shipped;
+        let end = shipped.end;
         let topic = || self.writer.topic().to_owned();
         let (first, durable) = (self.log.first(), self.log.durable_end());
+        if shipped == Shipped::default() {
+            // Nothing is there: replicas begin with a backup if this log was cut.
+            return Ok(self.log.reader(first));
+        }
         if end < first {
             return Err(ReplicationFault::Cut { topic: topic(), end, first }.into());
         }
@@ -153,30 +183,50 @@ struct States {
 }
 
 impl States {
-    fn run(mut self, proceed: &impl Fn() -> bool) -> Result<(), String> {
+    fn run(mut self, pace: &Pace<'_>) -> Result<(), String> {
         let status = self.status.clone();
-        turns(&status, STATES, proceed, || self.turn())?;
-        // What the learner published last; the next start ships it else.
-        let _ = self.turn();
+        turns(&status, STATES, &|| pace.proceed(), || self.turn(pace))?;
+        // What the learner published last, if brokers are there; else the next start ships it.
+        if status.is_running() {
+            let _ = self.turn(pace);
+        }
         Ok(())
     }
 
-    fn turn(&mut self) -> Result<Duration, Fault> {
+    fn turn(&mut self, pace: &Pace<'_>) -> Result<Duration, Fault> {
         self.writer.connect(self.is_first)?;
         self.is_first = false;
         let changes = StateChanges::take(&self.engine, &self.sent);
-        let is_old = self.last.is_none_or(|(mark, at)| mark != changes.mark || at.elapsed() >= MARK_EVERY);
-        if changes.is_empty() && !is_old {
+        let is_due = self.last.is_none_or(|(mark, at)| mark != changes.mark || at.elapsed() >= MARK_EVERY);
+        if changes.is_empty() && !is_due {
             return Ok(self.coalesce);
         }
-        if let Err(fault) = self.writer.ship(&changes) {
+        if !self.frames_reach(changes.mark.position) {
+            changes.give_back();
+            return Ok(self.coalesce);
+        }
+        if let Err(fault) = self.writer.ship(&changes, &|| _ = pace.proceed()) {
             changes.give_back();
             (self.sent, self.last) = (SentStates::default(), None);
             return Err(fault.into());
         }
         self.last = Some((changes.mark, Instant::now()));
-        self.status.states_at(changes.mark.position, &self.leader);
+        self.status.states_at(changes.mark.position, &self.leader, Duration::ZERO);
         changes.note(&mut self.sent);
-        Ok(self.coalesce)
+        // Where weights change with every step, they are what takes the time.
+        Ok(if changes.weights.is_some() { self.coalesce.max(WEIGHTS_EVERY) } else { self.coalesce })
+    }
+
+    /// Waits a moment until frames are shipped up to a position: no mark is of a position that replicas cannot reach, however
+    /// this leader ends.
+    fn frames_reach(&self, position: EdgeId) -> bool {
+        let begun = Instant::now();
+        while self.status.frames() < position {
+            if begun.elapsed() >= FRAMES_PATIENCE {
+                return false;
+            }
+            std::thread::sleep(IDLE);
+        }
+        true
     }
 }

@@ -13,7 +13,7 @@ use super::{ClusterStatus, Fault, ending_at, turns};
 use crate::config::Config;
 use crate::daemon::source_options::replication_options;
 use crate::daemon::supervise::Supervisor;
-use crate::daemon::{PULSE_LIMIT, Parts, Stop, Store};
+use crate::daemon::{PULSE_LIMIT, Parts, Stop, Store, unix_ms};
 use crate::device::Device;
 use crate::ingest::replication::{FrameReader, Mark, ReplicationOptions, Shipped, StateMessage, StateReader};
 use crate::log::Frame;
@@ -24,9 +24,9 @@ use crate::serving::{Applied, QueryEngine, StateFollower};
 /// Groups of frames that wait for the appender.
 const WAITING_MAX: usize = 4;
 
-/// Frames of a group at most, and records that end it.
+/// Frames of a group at most, and bytes that end it.
 const GROUP_MAX: usize = 256;
-const RECORDS_MAX: usize = 20_000;
+const GROUP_BYTES: usize = 8 << 20;
 
 /// How long a reader waits for a message.
 const WAIT: Duration = Duration::from_millis(50);
@@ -64,6 +64,7 @@ pub(in crate::daemon) fn start(
         engine: parts.engine.clone(),
         model: config.model_options(),
         weights: None,
+        is_following: false,
         status: parts.cluster.clone(),
     };
     let (flag, pulse) = (stop.cluster.clone(), parts.health.heartbeat("receive-frames", PULSE_LIMIT));
@@ -109,11 +110,11 @@ impl Frames {
             Some(reader) => reader,
             none => none.insert(FrameReader::open(&self.options, self.last)?),
         };
-        let (mut group, mut records, mut wait) = (Vec::new(), 0, WAIT);
-        while group.len() < GROUP_MAX && records < RECORDS_MAX {
+        let (mut group, mut bytes, mut wait) = (Vec::new(), 0, WAIT);
+        while group.len() < GROUP_MAX && bytes < GROUP_BYTES {
             match reader.next(wait)? {
                 Some(frame) => {
-                    records += frame.batch.len();
+                    bytes += reader.frame_bytes();
                     group.push(frame);
                 }
                 None if group.is_empty() => return Ok(Duration::ZERO),
@@ -149,6 +150,8 @@ struct States {
     model: ModelOptions,
     /// Hash of the weights that were received last.
     weights: Option<u64>,
+    /// Whether a mark was applied.
+    is_following: bool,
     status: Arc<ClusterStatus>,
 }
 
@@ -176,7 +179,7 @@ impl States {
             Some(StateMessage::Pair(key, times)) => self.follower.take_pair(key, times),
             Some(StateMessage::Surprises(surprises)) => self.follower.take_surprises(surprises),
             Some(StateMessage::Mark(mark)) => self.apply(&mark, proceed)?,
-            Some(StateMessage::Weights { .. }) | None => {}
+            Some(StateMessage::Weights { .. } | StateMessage::Claimed | StateMessage::Begun) | None => {}
         }
         Ok(Duration::ZERO)
     }
@@ -194,8 +197,14 @@ impl States {
         }
         loop {
             match self.follower.apply(&mark.state).map_err(|error| Fault::Final(error.to_string()))? {
-                Applied::Yes => self.status.states_at(mark.state.position, &mark.leader),
-                Applied::Behind => {}
+                Applied::Yes => {
+                    let age = unix_ms().saturating_sub(mark.at_unix_ms);
+                    // Only of one that was there already, or clocks would have to agree.
+                    let age = if self.is_following { 0 } else { u64::try_from(age).unwrap_or_default() };
+                    self.is_following = true;
+                    self.status.states_at(mark.state.position, &mark.leader, Duration::from_millis(age));
+                }
+                Applied::Behind => self.status.alive(),
                 Applied::NotIndexed if proceed() => {
                     self.status.report();
                     std::thread::sleep(UNTIL_INDEXED);

@@ -21,6 +21,7 @@ pub(super) const STATES: &str = "states";
 pub(crate) struct ClusterStatus {
     role: ClusterRole,
     max_staleness: Duration,
+    started: Instant,
     health: Arc<Health>,
     inner: Mutex<Inner>,
 }
@@ -41,7 +42,8 @@ impl ClusterStatus {
     pub fn new(config: &Config, health: Arc<Health>) -> Self {
         let cluster = &config.cluster;
         let max_staleness = Duration::from_millis(cluster.max_staleness_ms);
-        Self { role: cluster.role, max_staleness, health, inner: Mutex::default() }
+        let started = Instant::now();
+        Self { role: cluster.role, max_staleness, started, health, inner: Mutex::default() }
     }
 
     /// One of the threads has done its work.
@@ -68,10 +70,27 @@ impl ClusterStatus {
         self.inner.lock().frames = position;
     }
 
-    /// States of a position are shipped, or applied; what their leader calls itself.
-    pub fn states_at(&self, position: EdgeId, leader: &str) {
+    /// Whether nothing fails.
+    pub fn is_running(&self) -> bool {
+        self.inner.lock().failing.is_empty()
+    }
+
+    /// Where frames are.
+    pub fn frames(&self) -> EdgeId {
+        self.inner.lock().frames
+    }
+
+    /// The leader is there, though what it has shipped is not applied.
+    pub fn alive(&self) {
         let mut inner = self.inner.lock();
-        (inner.states, inner.at) = (Some(position), Some(Instant::now()));
+        inner.at = inner.at.map(|_| Instant::now());
+    }
+
+    /// States of a position are shipped, or applied, which were so old; what their leader calls itself.
+    pub fn states_at(&self, position: EdgeId, leader: &str, age: Duration) {
+        let mut inner = self.inner.lock();
+        let now = Instant::now();
+        (inner.states, inner.at) = (Some(position), Some(now.checked_sub(age).unwrap_or(now)));
         if inner.leader != leader {
             leader.clone_into(&mut inner.leader);
         }
@@ -122,7 +141,7 @@ impl ClusterStatus {
             leader: inner.leader.clone(),
             frames_position: inner.frames.0,
             states_position: inner.states.map(|position| position.0),
-            staleness_seconds: inner.at.map(|at| at.elapsed().as_secs_f64()),
+            staleness_seconds: inner.at.unwrap_or(self.started).elapsed().as_secs_f64(),
             failures: inner.failures,
         })
     }

@@ -5,13 +5,16 @@ use std::time::Duration;
 
 use super::reader::{Next, Record, TopicReader};
 use super::transactions::{Message, Transactions};
-use super::wire::{FrameHead, term_of};
+use super::wire::{CLAIM, FrameHead, claim_message, term_of};
 use super::{PIECE_BYTES, ReplicationFault, ReplicationOptions};
 use crate::event::EdgeId;
 use crate::log::Frame;
 
 /// The bytes of frames that one transaction has at most; a longer frame has one for itself.
 const TRANSACTION_BYTES: usize = 8 << 20;
+
+/// More than the longest frame of a log has, bytes.
+const FRAME_BYTES_MAX: usize = (1 << 30) + (1 << 20);
 
 /// Messages that are passed at a time, at most.
 const PASSED_MAX: usize = 1000;
@@ -59,14 +62,11 @@ impl FrameWriter {
         if self.transactions.is_some() {
             return Ok(None);
         }
-        self.options.prepare(&self.topic, &[("cleanup.policy", "delete"), ("retention.ms", "-1")])?;
+        let kept = [("cleanup.policy", "delete"), ("retention.ms", "-1"), ("retention.bytes", "-1")];
+        self.options.prepare(&self.topic, &kept, false)?;
+        let (transactions, term) = take_over(&self.options, &self.topic, self.term, is_first)?;
+        self.term = term;
         let reader = TopicReader::open(&self.options, &self.topic)?;
-        if !is_first {
-            // One that was passed does not fence whoever passed it.
-            term_after(&self.topic, reader.last(|_| true)?.as_ref(), self.term, is_first)?;
-        }
-        let transactions = Transactions::open(&self.options, &self.topic)?;
-        self.term = term_after(&self.topic, reader.last(|_| true)?.as_ref(), self.term, is_first)?;
         let is_long = |record: &Record| head_of(&self.topic, record).is_ok_and(|head| head.first < head.end);
         let last = reader.last(is_long)?;
         let end = last.map(|record| head_of(&self.topic, &record)).transpose()?;
@@ -74,18 +74,19 @@ impl FrameWriter {
         Ok(Some(end.map_or_else(Shipped::default, |head| Shipped { end: head.end, identity: head.identity })))
     }
 
-    /// Ships frames that follow what was shipped, in one transaction or several. After a failure it has to connect
+    /// Ships frames that follow what was shipped, in one transaction or several, and calls `beat` after each. After a failure it has to connect
     /// again, and go on from where the topic ends then.
     ///
     /// # Errors
     /// Any [`ReplicationFault`].
-    pub fn ship(&mut self, frames: &[Frame]) -> Result<(), ReplicationFault> {
+    pub fn ship(&mut self, frames: &[Frame], beat: &dyn Fn()) -> Result<(), ReplicationFault> {
         let (mut messages, mut size) = (Vec::new(), 0);
         for frame in frames {
             let mut bytes = Vec::new();
             frame.write_to(&mut bytes).map_err(|error| ReplicationFault::Unwritable(error.to_string()))?;
             if size > 0 && size + bytes.len() > TRANSACTION_BYTES {
                 self.send(&std::mem::take(&mut messages))?;
+                beat();
                 size = 0;
             }
             size += bytes.len();
@@ -121,22 +122,31 @@ impl FrameWriter {
     }
 }
 
-/// The term of whoever opens a topic whose last message is `last`: above it when a leader begins, and its own when it
-/// goes on, which nobody may have passed.
-pub(super) fn term_after(
+/// A producer for a topic, and the term under which it writes: a leader that begins takes a higher one than there is, and
+/// one that goes on keeps its own, which nobody may have passed. The term is written at once, so that whoever was passed
+/// finds it before it fences anybody.
+pub(super) fn take_over(
+    options: &ReplicationOptions,
     topic: &str,
-    last: Option<&Record>,
     own: u64,
     is_first: bool,
-) -> Result<u64, ReplicationFault> {
-    let found = last.and_then(|record| term_of(&record.head)).unwrap_or_default();
-    if is_first {
-        return Ok(own.max(found.saturating_add(1)));
-    }
-    if found > own {
-        return Err(ReplicationFault::Superseded { topic: topic.to_owned(), term: found, own });
-    }
-    Ok(own)
+) -> Result<(Transactions, u64), ReplicationFault> {
+    let reader = TopicReader::open(options, topic)?;
+    let found = || -> Result<u64, ReplicationFault> {
+        let last = reader.last(|record| term_of(&record.head).is_some())?;
+        Ok(last.and_then(|record| term_of(&record.head)).unwrap_or_default())
+    };
+    let held = |found: u64| match found > own && !is_first {
+        true => Err(ReplicationFault::Superseded { topic: topic.to_owned(), term: found, own }),
+        false => Ok(found),
+    };
+    held(found()?)?;
+    let transactions = Transactions::open(options, topic)?;
+    // Once more: what was on its way is there now, or never will be.
+    let found = held(found()?)?;
+    let term = if is_first { own.max(found.saturating_add(1)) } else { own };
+    transactions.send(&[claim_message(term)])?;
+    Ok((transactions, term))
 }
 
 fn head_of(topic: &str, record: &Record) -> Result<FrameHead, ReplicationFault> {
@@ -158,6 +168,8 @@ pub struct FrameReader {
     /// Pieces of a frame that is not whole yet.
     pieces: Vec<u8>,
     next_piece: u32,
+    /// Length of the frame that was given last.
+    bytes: usize,
 }
 
 impl FrameReader {
@@ -169,7 +181,8 @@ impl FrameReader {
         let topic = options.frames();
         let reader = TopicReader::open(options, &topic)?;
         let (position, last) = (last, (last.identity != 0).then_some(last));
-        let found = Self { reader, topic, position, last, pieces: Vec::new(), next_piece: 0 };
+        let pieces = Vec::new();
+        let found = Self { reader, topic, position, last, pieces, next_piece: 0, bytes: 0 };
         found.reader.seek(found.place()?)?;
         Ok(found)
     }
@@ -180,13 +193,20 @@ impl FrameReader {
         self.position
     }
 
+    /// Length of the frame that was given last, bytes.
+    #[must_use]
+    pub fn frame_bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// An offset before the message that the log ends with, and not far before it.
     fn place(&self) -> Result<i64, ReplicationFault> {
         let (mut low, mut high) = self.reader.range()?;
         while high - low > CLOSE_ENOUGH {
             let middle = low + (high - low) / 2;
             let record = self.reader.at(middle)?;
-            let head = record.map(|record| head_of(&self.topic, &record)).transpose()?;
+            // A claim says nothing about frames: what is behind it is not passed.
+            let head = record.and_then(|record| head_of(&self.topic, &record).ok());
             // Of frames that end there, the first is wanted whole.
             if head.is_some_and(|head| head.end < self.position.end) { low = middle } else { high = middle }
         }
@@ -210,6 +230,9 @@ impl FrameReader {
     }
 
     fn take(&mut self, record: Record) -> Result<Option<Frame>, ReplicationFault> {
+        if record.key == CLAIM {
+            return Ok(None);
+        }
         let head = head_of(&self.topic, &record)?;
         let value = record.value.unwrap_or_default();
         if head.piece != self.next_piece && head.piece > 0 {
@@ -219,6 +242,14 @@ impl FrameReader {
         }
         if head.piece == 0 {
             self.pieces.clear();
+        }
+        if self.pieces.len() + value.len() > FRAME_BYTES_MAX {
+            let detail = format!("its frame is longer than {FRAME_BYTES_MAX} bytes");
+            return Err(ReplicationFault::Malformed {
+                topic: self.topic.clone(),
+                offset: record.offset,
+                detail,
+            });
         }
         self.pieces.extend_from_slice(&value);
         self.next_piece = head.piece + 1;
@@ -238,11 +269,15 @@ impl FrameReader {
             let (topic, found) = (self.topic.clone(), head.first);
             return Err(ReplicationFault::Gap { topic, expected, found });
         }
-        let frame = Frame::from_bytes(&bytes).map_err(|error| ReplicationFault::Malformed {
-            topic: self.topic.clone(),
-            offset: record.offset,
-            detail: error.to_string(),
-        })?;
+        let malformed = |detail: String| {
+            let (topic, offset) = (self.topic.clone(), record.offset);
+            ReplicationFault::Malformed { topic, offset, detail }
+        };
+        let frame = Frame::from_bytes(&bytes).map_err(|error| malformed(error.to_string()))?;
+        if (frame.batch.first, frame.batch.end()) != (head.first, head.end) {
+            return Err(malformed("its frame is of another position than its header".to_owned()));
+        }
+        self.bytes = bytes.len();
         if head.first < head.end {
             self.position = Shipped { end: head.end, identity: head.identity };
         }

@@ -10,9 +10,10 @@
 //! mark only behind all that it stands for. Compaction keeps the latest message of each key, and with that the state as
 //! of the last mark.
 //!
-//! A leader has a term, a number above that of every leader before it, and writes it beside every message. The
-//! transactional id is the topic's name, so a new leader fences the producer of an earlier one; that one finds a higher
-//! term when it tries to go on, and ends. A term is not a lock: until it writes, an earlier leader still takes events.
+//! A leader has a term, a number above that of every leader before it, writes it when it takes over a topic, and then
+//! beside every message. The transactional id is the topic's name, so a new leader fences the producer of an earlier one;
+//! that one finds a higher term when it tries to go on, and ends. A term is not a lock: until it writes, an earlier
+//! leader still takes events.
 
 mod frames;
 mod reader;
@@ -28,7 +29,7 @@ pub use frames::{FrameReader, FrameWriter, Shipped};
 pub use states::{StateReader, StateWriter};
 pub use wire::{Mark, StateMessage};
 
-use super::kafka::{KafkaClientOptions, KafkaFault};
+use super::kafka::{KafkaClientOptions, KafkaFault, KafkaSourceOptions, is_compacted};
 use super::produce::TopicTarget;
 use crate::event::EdgeId;
 
@@ -87,13 +88,29 @@ impl ReplicationOptions {
     }
 
     /// Makes the topics where they are not there yet.
-    fn prepare(&self, topic: &str, settings: &[(&str, &str)]) -> Result<(), ReplicationFault> {
+    fn prepare(
+        &self,
+        topic: &str,
+        settings: &[(&str, &str)],
+        compacted: bool,
+    ) -> Result<(), ReplicationFault> {
         let client = self.client.clone();
         let target = TopicTarget { client, topic: topic.to_owned(), create_partitions: Some(1) };
         let found = target.prepare_with(settings)?;
+        let topic = topic.to_owned();
         match found.map_or(1, |report| report.partitions.len()) {
-            1 => Ok(()),
-            partitions => Err(ReplicationFault::Partitions { topic: topic.to_owned(), partitions }),
+            1 => {}
+            partitions => return Err(ReplicationFault::Partitions { topic, partitions }),
+        }
+        let mut reader = KafkaSourceOptions::new(&self.client.brokers, &topic, "evergraph-replication");
+        reader.client = self.client.clone();
+        match is_compacted(&reader, TIMEOUT) {
+            Ok(found) if found != compacted => Err(ReplicationFault::Policy { topic, compacted }),
+            Ok(_) => Ok(()),
+            Err(fault) => {
+                tracing::debug!(topic, %fault, "whether the topic is compacted is not known");
+                Ok(())
+            }
         }
     }
 }
@@ -113,6 +130,17 @@ pub enum ReplicationFault {
         topic: String,
         /// How many it has.
         partitions: usize,
+    },
+    /// The topic loses what it must keep.
+    #[error(
+        "cleanup.policy of topic {topic} must be {}, so that it keeps what replicas need",
+        if *.compacted { "compact" } else { "delete" }
+    )]
+    Policy {
+        /// The topic.
+        topic: String,
+        /// Whether it has to be compacted.
+        compacted: bool,
     },
     /// Another leader has taken over.
     #[error(
@@ -199,6 +227,6 @@ impl ReplicationFault {
     /// Whether trying again may help.
     #[must_use]
     pub fn is_passing(&self) -> bool {
-        matches!(self, Self::Kafka(_))
+        matches!(self, Self::Kafka(fault) if !matches!(fault, KafkaFault::BadOption { .. }))
     }
 }

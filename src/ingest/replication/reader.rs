@@ -57,7 +57,7 @@ impl TopicReader {
         source.client = options.client.clone();
         let mut config = source.consumer_config()?;
         config.remove("statistics.interval.ms");
-        config.set("fetch.wait.max.ms", "100");
+        config.set("fetch.wait.max.ms", "100").set("isolation.level", "read_committed");
         let context = Reading { session: Session::of(&options.client)? };
         let consumer: BaseConsumer<Reading> =
             config.create_with_context(context).map_err(|error| config_fault(&error))?;
@@ -85,7 +85,7 @@ impl TopicReader {
         match self.consumer.poll(wait) {
             Some(Ok(message)) => Ok(Next::Record(Record::of(&message))),
             Some(Err(KafkaError::PartitionEOF(_))) => Ok(Next::End),
-            Some(Err(error)) if is_about_a_connection(&error) => {
+            Some(Err(error)) if is_passing(&error) => {
                 tracing::debug!(%error, topic = self.topic, "while messages are read");
                 Ok(Next::Nothing)
             }
@@ -148,8 +148,8 @@ impl Record {
     }
 }
 
-/// Whether librdkafka goes on by itself.
-fn is_about_a_connection(error: &KafkaError) -> bool {
+/// Whether librdkafka goes on by itself, or has no need to.
+fn is_passing(error: &KafkaError) -> bool {
     use RDKafkaErrorCode as Code;
     matches!(
         error.rdkafka_error_code(),
@@ -164,6 +164,8 @@ fn is_about_a_connection(error: &KafkaError) -> bool {
                 | Code::UnknownTopicOrPartition
                 | Code::UnknownPartition
                 | Code::UnknownTopic
+                // Partitions are assigned, so that no right to the group is needed.
+                | Code::GroupAuthorizationFailed
         )
     )
 }

@@ -5,15 +5,16 @@ use std::time::Duration;
 
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::frames::term_after;
+use super::frames::take_over;
 use super::reader::{Next, TopicReader};
 use super::transactions::{Message, Transactions};
 use super::wire::{
-    MARK, Mark, StateMessage, mark_message, pair_message, read, row_message, surprises_message,
+    Mark, StateMessage, begin_message, mark_message, pair_message, read, row_message, surprises_message,
     weights_message,
 };
 use super::{PIECE_BYTES, ReplicationFault, ReplicationOptions};
 use crate::event::NodeId;
+use crate::ingest::dead_letter::unix_ms;
 use crate::model::Weights;
 use crate::serving::StateChanges;
 
@@ -47,35 +48,33 @@ impl StateWriter {
         if self.transactions.is_some() {
             return Ok(());
         }
-        self.options.prepare(&self.topic, &[("cleanup.policy", "compact")])?;
-        let reader = TopicReader::open(&self.options, &self.topic)?;
-        let last = || reader.last(|record| record.key == MARK);
-        if !is_first {
-            // One that was passed does not fence whoever passed it.
-            term_after(&self.topic, last()?.as_ref(), self.term, is_first)?;
-        }
-        let transactions = Transactions::open(&self.options, &self.topic)?;
-        self.term = term_after(&self.topic, last()?.as_ref(), self.term, is_first)?;
+        let compacted = [("cleanup.policy", "compact"), ("segment.bytes", "67108864")];
+        self.options.prepare(&self.topic, &compacted, true)?;
+        let (transactions, term) = take_over(&self.options, &self.topic, self.term, is_first)?;
+        self.term = term;
         self.transactions = Some(transactions);
         Ok(())
     }
 
-    /// Ships changes, and at the end the mark. After a failure it has to connect again, and they are to be shipped
+    /// Ships changes, and at the end the mark; calls `beat` after each transaction. After a failure it has to connect again, and they are to be shipped
     /// again, with the weights.
     ///
     /// # Errors
     /// Any [`ReplicationFault`].
-    pub fn ship(&mut self, changes: &StateChanges) -> Result<(), ReplicationFault> {
-        let shipped = self.try_ship(changes);
+    pub fn ship(&mut self, changes: &StateChanges, beat: &dyn Fn()) -> Result<(), ReplicationFault> {
+        let shipped = self.try_ship(changes, beat);
         if shipped.is_err() {
             (self.transactions, self.weights) = (None, None);
         }
         shipped
     }
 
-    fn try_ship(&mut self, changes: &StateChanges) -> Result<(), ReplicationFault> {
+    fn try_ship(&mut self, changes: &StateChanges, beat: &dyn Fn()) -> Result<(), ReplicationFault> {
         let head = self.term.to_le_bytes();
         let mut messages = Vec::new();
+        if changes.nodes.len() + changes.pairs.len() >= TRANSACTION_ROWS {
+            messages.push(begin_message(&head));
+        }
         if let Some(weights) = &changes.weights {
             self.weights = Some(cut_weights(weights, &head, &mut messages)?);
         }
@@ -88,11 +87,13 @@ impl StateWriter {
             messages.push(message);
             if messages.len() >= TRANSACTION_ROWS {
                 self.send(&std::mem::take(&mut messages))?;
+                beat();
             }
         }
         let state = changes.mark;
         let weights = state.served.and(self.weights);
-        let mark = mark_message(&Mark { state, weights, leader: self.leader.clone() }, &head);
+        let (leader, at_unix_ms) = (self.leader.clone(), unix_ms());
+        let mark = mark_message(&Mark { state, weights, leader, at_unix_ms }, &head);
         messages.push(mark.map_err(|error| ReplicationFault::Unwritable(error.to_string()))?);
         self.send(&messages)
     }
@@ -127,6 +128,10 @@ pub struct StateReader {
     topic: String,
     /// Bytes of pieces of weights, in their order, each with the hash of the whole.
     pieces: Vec<Option<(u64, Vec<u8>)>>,
+    /// Whether all that there was has been read once.
+    is_caught_up: bool,
+    /// The last mark of what there was, if it is complete.
+    mark: Option<Box<Mark>>,
 }
 
 impl StateReader {
@@ -139,28 +144,45 @@ impl StateReader {
         let reader = TopicReader::open(options, &topic)?;
         let (low, _) = reader.range()?;
         reader.seek(low)?;
-        Ok(Self { reader, topic, pieces: Vec::new() })
+        Ok(Self { reader, topic, pieces: Vec::new(), is_caught_up: false, mark: None })
     }
 
-    /// What the next message says, if one comes within `wait`. Pieces of weights are kept for
-    /// [`weights`](Self::weights).
+    /// What the next message says, if one comes within `wait`. Of what there was when reading began, one mark comes, the
+    /// last one: those before may stand for rows that compaction has replaced by later ones, and the last one is left out
+    /// where a leader ended on its way to the next.
     ///
     /// # Errors
     /// Any [`ReplicationFault`].
     pub fn next(&mut self, wait: Duration) -> Result<Option<StateMessage>, ReplicationFault> {
-        let Next::Record(record) = self.reader.next(wait)? else { return Ok(None) };
+        let record = match self.reader.next(wait)? {
+            Next::Record(record) => record,
+            Next::Nothing => return Ok(None),
+            Next::End => {
+                self.is_caught_up = true;
+                return Ok(self.mark.take().map(StateMessage::Mark));
+            }
+        };
         let message = read(&record.key, record.value.as_deref()).map_err(|detail| {
             ReplicationFault::Malformed { topic: self.topic.clone(), offset: record.offset, detail }
         })?;
-        let StateMessage::Weights { piece, hash, bytes } = message else { return Ok(Some(message)) };
+        match message {
+            StateMessage::Weights { piece, hash, bytes } => self.take_piece(piece, (hash, bytes)),
+            StateMessage::Claimed => {}
+            StateMessage::Begun => self.mark = None,
+            StateMessage::Mark(mark) if !self.is_caught_up => self.mark = Some(mark),
+            message => return Ok(Some(message)),
+        }
+        Ok(None)
+    }
+
+    fn take_piece(&mut self, piece: u16, bytes: (u64, Vec<u8>)) {
         let place = usize::from(piece);
         if self.pieces.len() <= place {
             self.pieces.resize(place + 1, None);
         }
         if let Some(held) = self.pieces.get_mut(place) {
-            *held = Some((hash, bytes));
+            *held = Some(bytes);
         }
-        Ok(None)
     }
 
     /// The bytes of the weights of a mark, if all of them were read.

@@ -58,7 +58,7 @@ impl Transactions {
         let mut config = options.client.config(&[("linger.ms", "1"), ("compression.type", "lz4")]);
         config
             .set("transactional.id", topic)
-            .set("transaction.timeout.ms", "60000")
+            .set("transaction.timeout.ms", "30000")
             .set("message.timeout.ms", TIMEOUT.as_millis().to_string());
         let session = Session::of(&options.client)?;
         let context = Sending { failure: Mutex::default(), session };
@@ -69,17 +69,9 @@ impl Transactions {
         Ok(Self { topic: topic.to_owned(), producer })
     }
 
-    /// Sends messages in one transaction; returns when it is committed.
+    /// Sends messages in one transaction; returns when it is committed. One that fails is aborted when the next producer
+    /// opens, or when its time has run out; until then readers wait at it.
     pub fn send(&self, messages: &[Message]) -> Result<(), KafkaFault> {
-        let sent = self.try_send(messages);
-        if sent.is_err() {
-            // Else it stays open until it times out, and readers wait at it.
-            let _ = self.producer.abort_transaction(TIMEOUT);
-        }
-        sent
-    }
-
-    fn try_send(&self, messages: &[Message]) -> Result<(), KafkaFault> {
         let context = self.producer.context();
         context.session.log_in(&self.producer, TIMEOUT)?;
         *context.failure.lock() = None;

@@ -3,6 +3,7 @@
 //! ```text
 //! frames  header  term 8, position of the first record 8, one past the last 8, identity 8, piece 4, of pieces 4
 //!         value   a piece of the frame's bytes
+//!         key     'c', header term 8, no value: a leader has taken over
 //! states  header  term 8
 //!         key     'n' and the node's id 4: the published row of a node
 //!         value   1 if it was a destination, else 0; how many types of events it received 2, and each 2; when an event
@@ -13,6 +14,8 @@
 //!         value   hash of all of them 8, then a piece of them (safetensors)
 //!         key     's': the surprises that percentiles are shares of
 //!         value   in order, 4 each
+//!         key     'c', no value: a leader has taken over
+//!         key     'b', no value: more than one transaction begins that leads to the next mark
 //!         key     'm': the mark
 //!         value   an object of JSON
 //! ```
@@ -28,8 +31,8 @@ use crate::serving::{Source, StateMark, StateRow};
 /// The header of every message.
 pub(super) const HEADER: &str = "evergraph";
 
-/// The key of the mark.
-pub(super) const MARK: &[u8] = b"m";
+/// The key of the message by which a leader takes over a topic.
+pub(super) const CLAIM: &[u8] = b"c";
 
 /// What the header of a piece of a frame has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -87,6 +90,10 @@ pub enum StateMessage {
     },
     /// The surprises that percentiles are shares of, in order.
     Surprises(Vec<f32>),
+    /// A leader has taken over.
+    Claimed,
+    /// What comes until the next mark is complete only with that.
+    Begun,
     /// What all before leads to.
     Mark(Box<Mark>),
 }
@@ -100,6 +107,8 @@ pub struct Mark {
     pub weights: Option<(u64, u16)>,
     /// Where the leader takes requests; may be empty.
     pub leader: String,
+    /// When it was written by the leader's clock, milliseconds since the Unix epoch.
+    pub at_unix_ms: i64,
 }
 
 #[derive(Deserialize, Serialize)]
@@ -115,6 +124,17 @@ struct MarkText {
     weights_hash: u64,
     weights_pieces: u16,
     leader: String,
+    at_unix_ms: i64,
+}
+
+/// A leader takes over.
+pub(super) fn claim_message(term: u64) -> Message {
+    Message { key: CLAIM.to_vec(), value: None, head: term.to_le_bytes().to_vec() }
+}
+
+/// Several transactions lead to the next mark.
+pub(super) fn begin_message(head: &[u8]) -> Message {
+    Message { key: b"b".to_vec(), value: None, head: head.to_vec() }
 }
 
 pub(super) fn row_message(row: &StateRow, head: &[u8]) -> Message {
@@ -167,9 +187,10 @@ pub(super) fn mark_message(mark: &Mark, head: &[u8]) -> Result<Message, serde_js
         weights_hash,
         weights_pieces,
         leader: mark.leader.clone(),
+        at_unix_ms: mark.at_unix_ms,
     };
     let value = Some(serde_json::to_vec(&text)?);
-    Ok(Message { key: MARK.to_vec(), value, head: head.to_vec() })
+    Ok(Message { key: b"m".to_vec(), value, head: head.to_vec() })
 }
 
 /// What a message says; what is wrong with it, in words, if it says nothing.
@@ -179,6 +200,8 @@ pub(super) fn read(key: &[u8], value: Option<&[u8]>) -> Result<StateMessage, Str
         (Some((b'n', node)), value) => row_of(node, value),
         (Some((b'p', pair)), Some(value)) => pair_of(pair, value),
         (Some((b'w', piece)), Some(value)) => piece_of(piece, value),
+        (Some((b'c', [])), None) => Some(StateMessage::Claimed),
+        (Some((b'b', [])), None) => Some(StateMessage::Begun),
         (Some((b's', [])), Some(value)) => numbers(value).map(StateMessage::Surprises),
         (Some((b'm', [])), Some(value)) => {
             return mark_of(value).map(|mark| StateMessage::Mark(Box::new(mark)));
@@ -241,7 +264,7 @@ fn mark_of(value: &[u8]) -> Result<Mark, String> {
         served: source.map(|source| (text.model_version, source)),
     };
     let weights = source.map(|_| (text.weights_hash, text.weights_pieces));
-    Ok(Mark { state, weights, leader: text.leader })
+    Ok(Mark { state, weights, leader: text.leader, at_unix_ms: text.at_unix_ms })
 }
 
 /// Fields of known widths, one after another.
@@ -289,6 +312,8 @@ mod tests {
         assert_eq!(back(&row_message(&gone, &head)), StateMessage::Row(gone));
         let times = PairTimes::of([EventTime(1), EventTime(i64::MIN)]);
         assert_eq!(back(&pair_message(1 << 40 | 3, times, &head)), StateMessage::Pair(1 << 40 | 3, times));
+        assert_eq!(back(&claim_message(9)), StateMessage::Claimed);
+        assert_eq!(back(&begin_message(&head)), StateMessage::Begun);
         let surprises = StateMessage::Surprises(vec![0.5, 2.0]);
         assert_eq!(back(&surprises_message(&[0.5, 2.0], &head)), surprises);
         let piece = StateMessage::Weights { piece: 300, hash: 8, bytes: vec![1, 2] };
@@ -296,7 +321,8 @@ mod tests {
         let kept = RetentionBounds { since: EventTime(i64::MIN), first: EdgeId(2), end: EdgeId(u64::MAX) };
         for served in [None, Some((7, Source::Candidate))] {
             let state = StateMark { position: EdgeId(u64::MAX), kept, origin: Some(EventTime(4)), served };
-            let mark = Mark { state, weights: served.map(|_| (5, 6)), leader: "http://l:1".into() };
+            let mark =
+                Mark { state, weights: served.map(|_| (5, 6)), leader: "http://l:1".into(), at_unix_ms: 7 };
             let message = mark_message(&mark, &head).unwrap();
             assert_eq!(back(&message), StateMessage::Mark(Box::new(mark)));
         }
@@ -334,6 +360,8 @@ mod tests {
             (b"m", Some(b"{}")),
             (b"m", None),
             (b"mm", Some(b"{}")),
+            (b"c", Some(b"")),
+            (b"b", Some(b"")),
             (b"x", Some(b"")),
         ] {
             assert!(read(key, value).is_err(), "{key:?} {value:?}");
