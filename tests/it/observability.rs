@@ -567,6 +567,7 @@ fn what_containers_mount_and_set_exists() {
     }
     let places = [
         "deploy/compose.yaml",
+        "deploy/compose.cluster.yaml",
         "deploy/Dockerfile",
         "deploy/evergraph.service",
         "deploy/kubernetes/evergraph.yaml",
