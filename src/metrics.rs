@@ -248,7 +248,7 @@ group! {
     ready: IntGauge = "ready" "1 while requests are served, else 0: during a start, a stop, or after a fault.";
     memory_limit: IntGaugeVec = "memory_limit_bytes"
         "Memory this process may use: its control group's limit, or what the machine has; absent where unknown.";
-    disk_size: IntGaugeVec = "data_disk_size_bytes" "Size of the disk that holds data.dir in bytes; absent where unknown.";
+    disk_size: IntGaugeVec = "data_disk_size_bytes" "Size of the disk of data.dir in bytes; absent where unknown.";
     disk_free: IntGaugeVec = "data_disk_free_bytes"
         "Bytes that are free on the disk that holds data.dir; absent where unknown.";
     last_backup: IntGaugeVec = "backup_last_success_timestamp_seconds"

@@ -29,8 +29,8 @@ impl Appender {
             self.advance_watermark();
             self.scrubbing.turn(&mut self.index);
             // Until the leader's bounds are known, what is too old by the frames that were received.
-            let told = Some(self.progress.kept()).filter(|kept| *kept != RetentionBounds::default());
-            self.releasing.turn(&mut self.index, told.unwrap_or_else(|| clock.bounds()));
+            let leaders = Some(self.progress.kept()).filter(|kept| *kept != RetentionBounds::default());
+            self.releasing.turn(&mut self.index, leaders.unwrap_or_else(|| clock.bounds()));
             // The leader deletes them, by a frame.
             self.releasing.idle.clear();
             let mut group = match frames.recv_timeout(IDLE) {

@@ -105,8 +105,8 @@ impl Store {
         self.rebuild_from(snapshot, keeping, starting)
     }
 
-    /// The same where nobody learns here: from the newest snapshot, whatever was released before it was written, and what
-    /// is too old by the end of the log is released.
+    /// The same where nobody learns here: from the newest snapshot, whatever was released before it was written, and
+    /// what is too old by the end of the log is released.
     ///
     /// # Errors
     /// As [`rebuild`](Self::rebuild).

@@ -9,9 +9,9 @@
 //! skipped; replays of old events are skipped first. A step whose loss is not finite is skipped the same way. A
 //! batch whose rows cannot be read waits until they can.
 //!
-//! The destinations for negatives, those by type, rows of nodes and the EdgeBank baseline are functions of the log up to the cursor.
-//! They are in the checkpoint all the same, so that a start need not read the log up to there; where the settings ask
-//! for others, it does. Quality begins anew.
+//! The destinations for negatives, those by type, rows of nodes and the EdgeBank baseline are functions of the log up
+//! to the cursor. They are in the checkpoint all the same, so that a start need not read the log up to there; where the
+//! settings ask for others, it does. Quality begins anew.
 
 mod catch_up;
 pub mod checkpoint;

@@ -1,6 +1,6 @@
 //! What a learner knows of the stream besides the model: the baseline's pairs, destinations for negatives, those of
-//! each type, rows of nodes, and where retention stands. It follows from the log up to the cursor; a checkpoint keeps it,
-//! so that a start need not read the log up to there, nor need there be one.
+//! each type, rows of nodes, and where retention stands. It follows from the log up to the cursor; a checkpoint keeps
+//! it, so that a start need not read the log up to there, nor need there be one.
 
 use std::io::{Error, ErrorKind, Read, Result, Write};
 

@@ -155,6 +155,7 @@ fn a_client_reads_on_a_replica_what_it_wrote_on_the_leader_and_cannot_write_ther
     assert!(check("leader").1.contains("topic written.states will be created"), "{:?}", check("leader"));
     assert!(!check("replica").0, "a replica creates nothing");
     let leader = daemon(broker, "written", "leader", data.path()).ready();
+    leader.wait_until("the topics are there", |status| status["cluster"]["states_position"] == 0);
     let mut replica = daemon(broker, "written", "replica", other.path()).ready();
     reflects(&replica, 0);
     assert!(check("replica").1.contains("topic written.frames is there"), "{:?}", check("replica"));
@@ -315,21 +316,31 @@ fn a_replica_begins_with_a_backup_where_the_log_of_its_leader_was_cut() {
         daemon(broker, "cut", role, data)
             .set("learner.gate.enabled=false")
             .set("graph.retention=500")
-            .set("log.segment_bytes=4096")
+            .set("stream.edge_feature_dimension=400")
+            .set("log.segment_bytes=1048576")
+    };
+    let push_wide = |process: &Process, from: u64, to: u64| {
+        let mut lines = events(from, to);
+        lines.iter_mut().for_each(|event| event["features"] = json!(vec![0.5; 400]));
+        push(process, &lines);
     };
     // What was there before it led is cut off, and replicas cannot read it from the topic.
     let single = start("single", data.path()).ready();
-    for from in (0..1500).step_by(50) {
-        push(&single, &events(from, from + 50));
-    }
-    reflects(&single, 1500);
-    for path in ["checkpoints", "snapshots", "log/cut"] {
+    let post = |path: &str| {
         let (status, response) = single.post(&format!("/v1/admin/{path}"), "application/json", "").unwrap();
         assert_eq!(status, 200, "{path}: {response}");
+    };
+    // The log is cut behind the older of two snapshots.
+    for half in [0, 750] {
+        (half..half + 750).step_by(50).for_each(|from| push_wide(&single, from, from + 50));
+        reflects(&single, half + 750);
+        post("checkpoints");
+        post("snapshots");
     }
+    post("log/cut");
     assert!(single.terminate().success());
     let leader = start("leader", data.path()).ready();
-    push(&leader, &events(1500, 1550));
+    push_wide(&leader, 1500, 1550);
     let [from, to] = [data.path(), backups.path()].map(|path| path.to_str().unwrap());
     let made = evergraph(&["backup", "--data", from, "--to", to]);
     assert!(made.0, "{made:?}");
@@ -340,7 +351,7 @@ fn a_replica_begins_with_a_backup_where_the_log_of_its_leader_was_cut() {
     let restored = evergraph(&["backup", "restore", "--from", to, "--data", data.to_str().unwrap()]);
     assert!(restored.0, "{restored:?}");
     let replica = start("replica", &data).ready();
-    push(&leader, &events(1550, 1600));
+    push_wide(&leader, 1550, 1600);
     is_shipped(&leader, &replica, 1600);
     respond_alike(&leader, &replica);
 }

@@ -20,8 +20,8 @@ pub fn counts(path: &Path, part: &str, events: usize) -> anyhow::Result<Option<V
     let (mut counts, mut before) = (vec![0; events], 0);
     for (row, [text]) in rows.iter().enumerate() {
         let number: usize = text.parse().ok().filter(|number| (1..=events).contains(number)).with_context(|| {
-            let path = path.display();
-            format!("{path}: event '{text}' of row {} is none of the {events} {part} events; number them from 1", row + 1)
+            let (path, row) = (path.display(), row + 1);
+            format!("{path}: event '{text}' of row {row} is none of the {events} {part} events; number them from 1")
         })?;
         ensure!(
             number >= before,

@@ -217,8 +217,8 @@ impl States {
         Ok(if changes.weights.is_some() { self.coalesce.max(WEIGHTS_EVERY) } else { self.coalesce })
     }
 
-    /// Waits a moment until frames are shipped up to a position: no mark is of a position that replicas cannot reach, however
-    /// this leader ends.
+    /// Waits a moment until frames are shipped up to a position: no mark is of a position that replicas cannot reach,
+    /// however this leader ends.
     fn frames_reach(&self, position: EdgeId) -> bool {
         let begun = Instant::now();
         while self.status.frames() < position {

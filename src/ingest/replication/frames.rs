@@ -74,8 +74,8 @@ impl FrameWriter {
         Ok(Some(end.map_or_else(Shipped::default, |head| Shipped { end: head.end, identity: head.identity })))
     }
 
-    /// Ships frames that follow what was shipped, in one transaction or several, and calls `beat` after each. After a failure it has to connect
-    /// again, and go on from where the topic ends then.
+    /// Ships frames that follow what was shipped, in one transaction or several, and calls `beat` after each. After a
+    /// failure it has to connect again, and go on from where the topic ends then.
     ///
     /// # Errors
     /// Any [`ReplicationFault`].
@@ -122,9 +122,9 @@ impl FrameWriter {
     }
 }
 
-/// A producer for a topic, and the term under which it writes: a leader that begins takes a higher one than there is, and
-/// one that goes on keeps its own, which nobody may have passed. The term is written at once, so that whoever was passed
-/// finds it before it fences anybody.
+/// A producer for a topic, and the term under which it writes: a leader that begins takes a higher one than there is,
+/// and one that goes on keeps its own, which nobody may have passed. The term is written at once, so that whoever was
+/// passed finds it before it fences anybody.
 pub(super) fn take_over(
     options: &ReplicationOptions,
     topic: &str,

@@ -11,9 +11,9 @@
 //! of the last mark.
 //!
 //! A leader has a term, a number above that of every leader before it, writes it when it takes over a topic, and then
-//! beside every message. The transactional id is the topic's name, so a new leader fences the producer of an earlier one;
-//! that one finds a higher term when it tries to go on, and ends. A term is not a lock: until it writes, an earlier
-//! leader still takes events.
+//! beside every message. The transactional id is the topic's name, so a new leader fences the producer of an earlier
+//! one; that one finds a higher term when it tries to go on, and ends. A term is not a lock: until it writes, an
+//! earlier leader still takes events.
 
 mod frames;
 mod reader;

@@ -56,8 +56,8 @@ impl StateWriter {
         Ok(())
     }
 
-    /// Ships changes, and at the end the mark; calls `beat` after each transaction. After a failure it has to connect again, and they are to be shipped
-    /// again, with the weights.
+    /// Ships changes, and at the end the mark; calls `beat` after each transaction. After a failure it has to connect
+    /// again, and they are to be shipped again, with the weights.
     ///
     /// # Errors
     /// Any [`ReplicationFault`].
@@ -147,9 +147,9 @@ impl StateReader {
         Ok(Self { reader, topic, pieces: Vec::new(), is_caught_up: false, mark: None })
     }
 
-    /// What the next message says, if one comes within `wait`. Of what there was when reading began, one mark comes, the
-    /// last one: those before may stand for rows that compaction has replaced by later ones, and the last one is left out
-    /// where a leader ended on its way to the next.
+    /// What the next message says, if one comes within `wait`. Of what there was when reading began, one mark comes,
+    /// the last one: those before may stand for rows that compaction has replaced by later ones, and the last one is
+    /// left out where a leader ended on its way to the next.
     ///
     /// # Errors
     /// Any [`ReplicationFault`].

@@ -69,8 +69,8 @@ impl Transactions {
         Ok(Self { topic: topic.to_owned(), producer })
     }
 
-    /// Sends messages in one transaction; returns when it is committed. One that fails is aborted when the next producer
-    /// opens, or when its time has run out; until then readers wait at it.
+    /// Sends messages in one transaction; returns when it is committed. One that fails is aborted when the next
+    /// producer opens, or when its time has run out; until then readers wait at it.
     pub fn send(&self, messages: &[Message]) -> Result<(), KafkaFault> {
         let context = self.producer.context();
         context.session.log_in(&self.producer, TIMEOUT)?;
