@@ -121,7 +121,7 @@ impl<Q, T, E: From<NoResponse>> Requests<Q, T, E> {
     }
 
     fn not_taken(&self) -> E {
-        NoResponse::NotTaken(format!("{} does not run here", self.whose)).into()
+        NoResponse::NotTaken(format!("{} does not run", self.whose)).into()
     }
 }
 
@@ -150,7 +150,7 @@ mod tests {
         let late = requests.submit(3).unwrap();
         assert!(late.try_recv().is_err(), "no response yet");
         requests.close();
-        assert!(late.recv().unwrap().unwrap_err().contains("has ended"));
+        assert!(late.recv().unwrap().unwrap_err().contains("does not run"));
         assert!(requests.submit(4).is_err() && requests.next().is_none());
     }
 

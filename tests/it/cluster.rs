@@ -2,11 +2,17 @@
 //! nothing, and who must not go on says why.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use evergraph::event::{EdgeId, EventTime};
+use evergraph::serving::{
+    Applied, QueryEngine, SentStates, StateChanges, StateFollower, StateMark, StateRow,
+};
 use serde_json::{Value, json};
 
 use crate::broker::Broker;
+use crate::live::small_engine;
 use crate::process::{Moments, PATIENCE, Process, Start, evergraph};
 
 /// A daemon with small rows.
@@ -103,6 +109,60 @@ fn top(process: &Process) -> String {
         assert!(status == 503 && Instant::now() < deadline, "{response}");
         std::thread::sleep(Duration::from_millis(20));
     }
+}
+
+#[test]
+fn changes_wait_for_their_position_and_are_taken_again_where_they_did_not_arrive() {
+    let [leader, replica] = [(); 2].map(|()| Arc::new(small_engine()));
+    let node = |key: &str| leader.stores.keys.lookup(&key.into()).unwrap();
+    let publish = |key: &str, value: f32| leader.states.publish(node(key), &[value; 4], EventTime(30));
+    let row = |engine: &QueryEngine, key: &str| {
+        let mut row = [0.0; 4];
+        engine.states.gather(&[node(key)], 0..4, &mut row);
+        (row[0], engine.states.updated(node(key)))
+    };
+    publish("alice", 0.1);
+    StateChanges::follow(&leader.states);
+    let mut sent = SentStates::default();
+    publish("bob", 0.2);
+    leader.states.touched.set_destination(node("bob"));
+    let changes = StateChanges::take(&leader, &sent);
+    assert_eq!((changes.nodes.as_slice(), changes.weights.is_some()), (&[node("bob")][..], true));
+    changes.give_back();
+    let changes = StateChanges::take(&leader, &sent);
+    assert_eq!(changes.nodes, [node("bob")], "it did not arrive");
+    changes.note(&mut sent);
+    let mut follower = StateFollower::new(replica.clone());
+    changes.nodes.iter().for_each(|&node| follower.take_row(changes.row(node)));
+    let at = |position: u64| StateMark { position: EdgeId(position), ..changes.mark };
+    assert_eq!(follower.apply(&at(4)).unwrap(), Applied::NotIndexed);
+    assert_eq!(row(&replica, "bob"), (0.0, None), "nothing of it is seen before");
+    assert_eq!(follower.apply(&at(3)).unwrap(), Applied::Yes);
+    assert_eq!((row(&replica, "bob"), follower.waiting()), ((0.2, Some(EventTime(30))), 0));
+    assert!(replica.states.touched.is_destination(node("bob")));
+    assert!(StateChanges::take(&leader, &sent).is_empty());
+    // A leader that has started again is behind: its rows wait until it has caught up.
+    publish("bob", 0.3);
+    let changes = StateChanges::take(&leader, &sent);
+    follower.take_row(changes.row(node("bob")));
+    assert_eq!(follower.apply(&at(2)).unwrap(), Applied::Behind);
+    assert_eq!((row(&replica, "bob").0, follower.waiting()), (0.2, 1));
+    assert_eq!(follower.apply(&at(3)).unwrap(), Applied::Yes);
+    assert_eq!(row(&replica, "bob").0, 0.3);
+    // A row of a name that is deleted by then is not published, and one that goes goes.
+    replica.stores.keys.forget(node("7"));
+    publish("7", 0.4);
+    leader.states.forget(node("bob"));
+    let changes = StateChanges::take(&leader, &sent);
+    assert_eq!(changes.nodes.len(), 2);
+    changes.nodes.iter().for_each(|&node| follower.take_row(changes.row(node)));
+    assert_eq!(follower.apply(&at(3)).unwrap(), Applied::Yes);
+    assert_eq!((row(&replica, "bob").1, row(&replica, "7").1), (None, None));
+    // Rows of another shape are refused, and nothing of them is seen.
+    let wide = Some((EventTime(40), vec![0.5; 5]));
+    follower.take_row(StateRow { node: node("alice"), is_destination: false, types: vec![], row: wide });
+    assert!(follower.apply(&at(3)).is_err());
+    assert_eq!(row(&replica, "alice").1, None);
 }
 
 #[test]
