@@ -19,7 +19,7 @@ use crate::ingest::replication::{FrameReader, Mark, ReplicationOptions, Shipped,
 use crate::log::Frame;
 use crate::model::{ModelOptions, Weights};
 use crate::nn::Parameters;
-use crate::serving::{Applied, QueryEngine, StateFollower};
+use crate::serving::{Applied, StateFollower};
 
 /// Groups of frames that wait for the appender.
 const WAITING_MAX: usize = 4;
@@ -61,7 +61,6 @@ pub(in crate::daemon) fn start(
         options: replication_options(config),
         reader: None,
         follower: StateFollower::new(parts.engine.clone()),
-        engine: parts.engine.clone(),
         model: config.model_options(),
         weights: None,
         is_following: false,
@@ -146,7 +145,6 @@ struct States {
     options: ReplicationOptions,
     reader: Option<StateReader>,
     follower: StateFollower,
-    engine: Arc<QueryEngine>,
     model: ModelOptions,
     /// Hash of the weights that were received last.
     weights: Option<u64>,
@@ -226,8 +224,6 @@ impl States {
         let parameters =
             Parameters::from_bytes(&Device::Cpu, bytes).map_err(|error| unfit(error.to_string()))?;
         let weights = Weights::new(self.model, &parameters, version);
-        let weights = weights.map_err(|error| unfit(error.to_string()))?;
-        tracing::debug!(version, position = self.engine.progress.indexed().0, "weights of the leader");
-        Ok(weights)
+        weights.map_err(|error| unfit(error.to_string()))
     }
 }

@@ -211,7 +211,7 @@ impl SourceContext {
 }
 
 /// A client error that has no name of its own.
-pub(super) fn other(error: &KafkaError) -> KafkaFault {
+pub(in crate::ingest) fn other(error: &KafkaError) -> KafkaFault {
     let code = error.rdkafka_error_code().map_or_else(|| "client".to_owned(), |c| format!("{c:?}"));
     KafkaFault::Other { code, detail: error.to_string() }
 }

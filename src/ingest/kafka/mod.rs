@@ -36,6 +36,7 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, Sender};
 use parking_lot::Mutex;
 
+pub(in crate::ingest) use context::other;
 pub use fault::KafkaFault;
 pub(in crate::ingest) use identity::is_compacted;
 pub(in crate::ingest) use login::Session;

@@ -10,7 +10,7 @@ use rdkafka::{ClientContext, Offset, TopicPartitionList};
 
 use super::wire::HEADER;
 use super::{ReplicationOptions, TIMEOUT};
-use crate::ingest::kafka::{KafkaFault, KafkaSourceOptions, Session, config_fault};
+use crate::ingest::kafka::{KafkaFault, KafkaSourceOptions, Session, config_fault, other};
 
 /// A message that was read.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -67,14 +67,14 @@ impl TopicReader {
 
     /// The oldest offset, and one past the newest.
     pub fn range(&self) -> Result<(i64, i64), KafkaFault> {
-        self.consumer.fetch_watermarks(&self.topic, 0, TIMEOUT).map_err(|error| fault(&error))
+        self.consumer.fetch_watermarks(&self.topic, 0, TIMEOUT).map_err(|error| other(&error))
     }
 
     /// Goes on from an offset.
     pub fn seek(&self, offset: i64) -> Result<(), KafkaFault> {
         let mut place = TopicPartitionList::with_capacity(1);
-        place.add_partition_offset(&self.topic, 0, Offset::Offset(offset)).map_err(|error| fault(&error))?;
-        self.consumer.assign(&place).map_err(|error| fault(&error))
+        place.add_partition_offset(&self.topic, 0, Offset::Offset(offset)).map_err(|error| other(&error))?;
+        self.consumer.assign(&place).map_err(|error| other(&error))
     }
 
     /// Waits for the next message, for so long at most.
@@ -89,7 +89,7 @@ impl TopicReader {
                 tracing::debug!(%error, topic = self.topic, "while messages are read");
                 Ok(Next::Nothing)
             }
-            Some(Err(error)) => Err(fault(&error)),
+            Some(Err(error)) => Err(other(&error)),
             None => Ok(Next::Nothing),
         }
     }
@@ -168,9 +168,4 @@ fn is_passing(error: &KafkaError) -> bool {
                 | Code::GroupAuthorizationFailed
         )
     )
-}
-
-fn fault(error: &KafkaError) -> KafkaFault {
-    let code = error.rdkafka_error_code().map_or_else(|| "client".to_owned(), |code| format!("{code:?}"));
-    KafkaFault::Other { code, detail: error.to_string() }
 }

@@ -11,7 +11,7 @@ use rdkafka::producer::{BaseProducer, BaseRecord, DeliveryResult, Producer, Prod
 
 use super::wire::HEADER;
 use super::{ReplicationOptions, TIMEOUT};
-use crate::ingest::kafka::{KafkaFault, Session, config_fault};
+use crate::ingest::kafka::{KafkaFault, Session, config_fault, other};
 
 /// A message: its key, its value (`None`: what the key names is gone) and what stands in its header.
 #[derive(Debug, Default, PartialEq)]
@@ -65,7 +65,7 @@ impl Transactions {
         let producer: BaseProducer<Sending> =
             config.create_with_context(context).map_err(|error| config_fault(&error))?;
         producer.context().session.log_in(&producer, TIMEOUT)?;
-        producer.init_transactions(TIMEOUT).map_err(|error| fault(&error))?;
+        producer.init_transactions(TIMEOUT).map_err(|error| other(&error))?;
         Ok(Self { topic: topic.to_owned(), producer })
     }
 
@@ -75,15 +75,15 @@ impl Transactions {
         let context = self.producer.context();
         context.session.log_in(&self.producer, TIMEOUT)?;
         *context.failure.lock() = None;
-        self.producer.begin_transaction().map_err(|error| fault(&error))?;
+        self.producer.begin_transaction().map_err(|error| other(&error))?;
         for message in messages {
             self.enqueue(message)?;
         }
-        self.producer.flush(TIMEOUT + Duration::from_secs(1)).map_err(|error| fault(&error))?;
+        self.producer.flush(TIMEOUT + Duration::from_secs(1)).map_err(|error| other(&error))?;
         if let Some(detail) = context.failure.lock().take() {
             return Err(KafkaFault::Other { code: "delivery".to_owned(), detail });
         }
-        self.producer.commit_transaction(TIMEOUT).map_err(|error| fault(&error))
+        self.producer.commit_transaction(TIMEOUT).map_err(|error| other(&error))
     }
 
     fn enqueue(&self, message: &Message) -> Result<(), KafkaFault> {
@@ -104,13 +104,8 @@ impl Transactions {
                     record = back;
                     self.producer.poll(Duration::from_millis(20));
                 }
-                Err((error, _)) => return Err(fault(&error)),
+                Err((error, _)) => return Err(other(&error)),
             }
         }
     }
-}
-
-fn fault(error: &KafkaError) -> KafkaFault {
-    let code = error.rdkafka_error_code().map_or_else(|| "client".to_owned(), |code| format!("{code:?}"));
-    KafkaFault::Other { code, detail: error.to_string() }
 }
