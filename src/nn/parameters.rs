@@ -195,6 +195,44 @@ impl Gradients {
         }
     }
 
+    /// Appends the values of all gradients on the CPU, one after another, so that sums of such rows, value by value,
+    /// are the gradients that [`add`](Self::add) makes, bit for bit: a gradient that nothing has written is -0, which
+    /// is neutral in every sum. Behind them stands for each gradient whether something has written it, 1 or 0.
+    pub fn append_to(&self, row: &mut Vec<f32>) {
+        for (tensor, holds) in self.tensors.iter().zip(&self.holds) {
+            match holds {
+                Holds::Sum => row.extend_from_slice(tensor.data()),
+                Holds::Zeros | Holds::Stale => row.resize(row.len() + tensor.data_len(), -0.0),
+            }
+        }
+        row.extend(self.holds.iter().map(|holds| f32::from(u8::from(*holds == Holds::Sum))));
+    }
+
+    /// Values of a row of [`append_to`](Self::append_to).
+    #[must_use]
+    pub fn row_len(&self) -> usize {
+        self.tensors.iter().map(Tensor::data_len).sum::<usize>() + self.tensors.len()
+    }
+
+    /// Takes the sum of such rows.
+    ///
+    /// # Panics
+    /// If the row is of other parameters.
+    pub fn take_row(&mut self, row: &[f32]) {
+        let (mut values, written) = row.split_at(row.len() - self.tensors.len());
+        for ((tensor, holds), written) in self.tensors.iter_mut().zip(&mut self.holds).zip(written) {
+            let (own, others) = values.split_at(tensor.data_len());
+            if *written > 0.0 {
+                tensor.data_mut().copy_from_slice(own);
+                *holds = Holds::Sum;
+            } else {
+                tensor.clear();
+                *holds = Holds::Zeros;
+            }
+            values = others;
+        }
+    }
+
     /// A parameter's gradient.
     ///
     /// # Panics
@@ -236,5 +274,41 @@ impl Gradients {
 
     pub(super) fn tensors(&self) -> &[Tensor] {
         &self.tensors
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sums_of_rows_are_sums_of_gradients_bit_for_bit() {
+        let mut parameters = Parameters::new();
+        let cpu = &Device::Cpu;
+        let [a, b, c] = ["a", "b", "c"].map(|name| parameters.add(name, Tensor::zeros(cpu, 1, 2)));
+        let made = |id: ParamId, values: [f32; 2]| {
+            let mut gradients = Gradients::new(cpu, &parameters);
+            gradients.get_mut(id).data_mut().copy_from_slice(&values);
+            gradients.get_mut(c).data_mut().copy_from_slice(&[0.1, -0.0]);
+            gradients
+        };
+        let (mut one, other) = (made(a, [-0.0, 1.0]), made(c, [0.2, -0.0]));
+        let rows = [&one, &other].map(|gradients| {
+            let mut row = Vec::new();
+            gradients.append_to(&mut row);
+            assert_eq!(row.len(), gradients.row_len());
+            row
+        });
+        let sum: Vec<f32> = rows[0].iter().zip(&rows[1]).map(|(x, y)| x + y).collect();
+        let mut taken = made(b, [7.0, 7.0]);
+        taken.take_row(&sum);
+        one.add(&other);
+        for id in [a, b, c] {
+            let bits = |gradients: &Gradients| {
+                gradients.get(id).data().iter().map(|v| v.to_bits()).collect::<Vec<_>>()
+            };
+            assert_eq!(bits(&taken), bits(&one));
+        }
+        assert!(taken.overwrites(b) && !taken.overwrites(a));
     }
 }

@@ -4,6 +4,7 @@ use rayon::prelude::*;
 
 use super::pass::{Apply, Pass, embed};
 use super::prepare::{PreparedBatch, gather_message_rows};
+use super::ranks::RanksError;
 use super::shards::Sharded;
 use super::trainer::{
     Negatives, Positives, RankQuery, Scratch, StepMode, StepReport, TrainError, Trainer, World,
@@ -167,7 +168,9 @@ impl Trainer {
         let precision = self.options.precision;
         let pass = Pass { model, state, batch, places, apply, precision, dropout: [0, 0] };
         let mut positive = if pass.has_parts() {
-            Sharded::run(&pass, (&model.parameters, Mode::Inference), tables, shards).logits
+            let parameters = (&model.parameters, Mode::Inference);
+            // Each rank for itself: who else scores the batch, and when, is not known.
+            Sharded::run((&pass, &[]), parameters, tables, shards, None).map_err(RanksError::from)?.logits
         } else {
             let mut tape = Tape::pooled(model.device(), &model.parameters, Mode::Inference, pool);
             let scored = pass.score(&mut tape);

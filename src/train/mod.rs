@@ -24,7 +24,9 @@ pub mod popularity;
 mod prepare;
 pub mod protocol;
 pub mod quantile;
+mod rank_steps;
 pub mod ranking;
+mod ranks;
 pub mod replay;
 mod report;
 mod save;
@@ -34,11 +36,13 @@ pub mod share;
 mod step;
 pub mod stream;
 mod stream_negatives;
+mod table;
 mod trainer;
 
 pub use met::{MetDestinations, met_share};
 pub use negative::DestinationPool;
 pub use prepare::{PreparedBatch, Preparer};
+pub use ranks::RanksError;
 pub use save::{LoadError, SavedTrainer};
 pub use stream_negatives::{RECENT_EVENTS, Rivals, StreamNegatives};
 pub use trainer::{

@@ -9,7 +9,9 @@
 //! each of them among threads: most of the time would go into waiting for one another. So the batch is cut at fixed
 //! places into a number of parts that its size alone decides, each part is begun by one thread, which computes its
 //! products alone, in matrices that stay in its cache, and sums over parts are made in a fixed binary tree: the same
-//! bits at any number of threads. The loss is a mean over events, so a part's share in it is that of its events.
+//! bits at any number of threads. The loss is a mean over events, so a part's share in it is that of its events. Where
+//! several processes train together, each begins some of the parts, and they exchange what the next line reads
+//! ([`ranks`](super::ranks)).
 //!
 //! Events of a batch do not see one another's messages, and a row of the table is of one node, hence parts are
 //! independent. Where a sample has several layers or snapshots, and in a small batch, there is one part, and threads
@@ -21,15 +23,18 @@ use std::time::Instant;
 
 use rayon::prelude::*;
 
-use super::pass::{Memory, Pass};
+use super::pass::Pass;
 use super::prepare::lap;
+use super::ranks::Ranks;
+use super::table::{RowPart, Table};
+use crate::device::exchange::ExchangeError;
 use crate::device::matmul::Precision;
 use crate::device::{Device, matmul};
 use crate::model::{Needs, Part};
-use crate::nn::{Gradients, Mode, Parameters, Tape, TapePool, Tensor, Var};
+use crate::nn::{Gradients, Mode, Parameters, Tape, TapePool, Tensor};
 
 /// Parts of a large batch; a power of two.
-const SHARDS: usize = 8;
+pub(super) const SHARDS: usize = 8;
 
 /// Events of a part at least: fewer make small products, and nodes that several parts ask about are computed in each.
 const EVENTS_MIN: usize = 100;
@@ -40,23 +45,16 @@ pub(super) struct Shard {
     gradients: Gradients,
 }
 
-/// A part of the table, on its tape.
-pub(super) struct RowPart<'t> {
-    pub tape: Tape<'t>,
-    /// Which of the distinct nodes.
-    pub nodes: Range<usize>,
-    pub memory: Memory,
-    table: Var,
-    /// Whether a gradient has to flow into it.
-    flows: bool,
-}
-
 /// A pass whose parts are scored and, to learn, walked backward as far as the table.
 pub(super) struct Sharded<'t> {
-    /// The table.
+    /// The table; of several ranks, what this one computes of it.
     pub rows: Vec<RowPart<'t>>,
-    /// What flowed into the table from each part of the events, if a gradient has to.
+    /// Fresh memory rows of the nodes that were asked about, one after another.
+    pub fresh: Vec<f32>,
+    /// What flowed into the table from each part of the events that was computed here, if a gradient has to.
     flowed: Vec<Tensor>,
+    /// Numbers of parts and of nodes.
+    counts: (usize, usize),
     precision: Precision,
     /// Mean over the events.
     pub loss: f32,
@@ -68,12 +66,12 @@ pub(super) struct Sharded<'t> {
 
 /// What comes of one part.
 struct Scored {
-    loss: f32,
-    positive: Vec<f32>,
-    negative: Vec<f32>,
     flowed: Option<Tensor>,
     seconds: [f64; 2],
 }
+
+/// The scores of all parts, part by part: the loss, the logits of the positives, and those of the negatives.
+struct Scores(Vec<f32>);
 
 /// Into how many parts a batch of `events` is cut.
 fn parts(needs: &Needs, events: usize) -> usize {
@@ -83,7 +81,7 @@ fn parts(needs: &Needs, events: usize) -> usize {
 }
 
 /// What of `count` events or nodes is in part `i` of `parts`.
-fn cut(i: usize, parts: usize, count: usize) -> Range<usize> {
+pub(super) fn cut(i: usize, parts: usize, count: usize) -> Range<usize> {
     count * i / parts..count * (i + 1) / parts
 }
 
@@ -98,63 +96,92 @@ fn run<R>(parts: usize, precision: Precision, work: impl FnOnce() -> R) -> R {
 impl<'t> Sharded<'t> {
     /// Scores the batch of `pass`, which has events, by a model with these `parameters`, and in [`Mode::Train`]
     /// computes gradients into those of `shards`, which [`backward`](Self::backward) adds up. Memory of the table is
-    /// from `pools`.
+    /// from `pools`. `asked` are the slots of the nodes whose fresh memory is wanted.
+    ///
+    /// # Errors
+    /// The exchange with other ranks failed.
     pub fn run(
-        pass: &Pass<'_>,
+        (pass, asked): (&Pass<'_>, &[u32]),
         (parameters, mode): (&'t Parameters, Mode),
         pools: &'t mut Vec<TapePool>,
         shards: &mut Vec<Shard>,
-    ) -> Self {
+        ranks: Option<&mut Ranks>,
+    ) -> Result<Self, ExchangeError> {
         let mut clock = Instant::now();
         let (count, precision) = (pass.batch.scored().len(), pass.precision);
-        let parts = parts(&pass.model.needs(), count);
-        if shards.len() < parts {
-            shards.resize_with(parts, || Shard::new(parameters));
+        let counts @ (parts, nodes) = (parts(&pass.model.needs(), count), pass.nodes());
+        let mut ranks = sharing(ranks, parts);
+        let own = ranks.as_ref().map_or(0..parts, |ranks| ranks.parts_of(ranks.rank(), parts));
+        if shards.len() < own.len() {
+            shards.resize_with(own.len(), || Shard::new(parameters));
         }
-        pools.resize_with(parts.max(pools.len()), TapePool::new);
-        let nodes = |i| cut(i, parts, pass.nodes());
+        pools.resize_with(own.len().max(pools.len()), TapePool::new);
         let part = |(i, pool): (usize, &'t mut TapePool)| {
-            run(parts, precision, || {
-                RowPart::new(pass, Tape::pooled(&Device::Cpu, parameters, mode, pool), nodes(i))
+            run(own.len(), precision, || {
+                let nodes = cut(own.start + i, parts, nodes);
+                RowPart::new(pass, Tape::pooled(&Device::Cpu, parameters, mode, pool), nodes)
             })
         };
-        let mut rows: Vec<RowPart<'t>> = pools[..parts].par_iter_mut().enumerate().map(part).collect();
-        let table = joined(&mut rows);
+        let mut rows: Vec<RowPart<'t>> = pools[..own.len()].par_iter_mut().enumerate().map(part).collect();
+        let table = Table::of(&mut rows, asked, counts, ranks.as_deref_mut())?;
         let first = lap(&mut clock);
-        let part = |(i, shard): (usize, &mut Shard)| {
-            run(parts, precision, || shard.run(pass, mode, &table, (i, cut(i, parts, count))))
+        let (mut scores, lengths) = Scores::of(parts, count);
+        let mut rest = scores.of_parts(&lengths, &own);
+        let part = |(i, (shard, scores)): (usize, (&mut Shard, &mut [f32]))| {
+            let number = own.start + i;
+            let events = cut(number, parts, count);
+            run(own.len(), precision, || shard.run(pass, mode, &table, (number, events), scores))
         };
-        let scored: Vec<Scored> = shards[..parts].par_iter_mut().enumerate().map(part).collect();
-        if let (Some(table), [first, _, ..]) = (Arc::into_inner(table.0), &mut rows[..]) {
+        let scored = shards[..own.len()].par_iter_mut().zip(rest.par_drain(..)).enumerate().map(part);
+        let scored: Vec<Scored> = scored.collect();
+        let Table { rows: table, fresh, .. } = table;
+        if let (Some(table), [first, _, ..]) = (Arc::into_inner(table), &mut rows[..]) {
             first.tape.give(table);
         }
         let between = lap(&mut clock);
-        let (mut loss, mut logits, mut negatives) = (0.0, Vec::with_capacity(2 * count), Vec::new());
-        let (mut flowed, mut seconds) = (Vec::with_capacity(parts), [0.0; 2]);
+        let (mut flowed, mut seconds) = (Vec::with_capacity(own.len()), [0.0; 2]);
         for done in scored {
-            loss += done.loss;
-            logits.extend(done.positive);
-            negatives.extend(done.negative);
             flowed.extend(done.flowed);
             (0..2).for_each(|i| seconds[i] += done.seconds[i]);
         }
-        logits.extend(negatives);
+        if let Some(ranks) = &mut ranks {
+            let lengths = (0..ranks.count()).map(|rank| lengths[ranks.parts_of(rank, parts)].iter().sum());
+            let lengths = lengths.collect();
+            ranks.gather_scores((&mut scores.0, lengths), &flowed, counts)?;
+        }
+        let (loss, logits) = scores.joined(&lengths);
         // The time that passed, in the proportion in which the threads spent it.
         let forward = between * seconds[0] / (seconds[0] + seconds[1]).max(f64::MIN_POSITIVE);
         let seconds = [first + forward, between - forward + lap(&mut clock)];
-        Self { rows, flowed, precision, loss, logits, seconds }
+        Ok(Self { rows, fresh, flowed, counts, precision, loss, logits, seconds })
     }
 
-    /// Walks on through the table, and takes the gradients of all parts. Returns what flowed into the leaf of each
-    /// part's memory.
-    pub fn backward(&mut self, shards: &mut [Shard], gradients: &mut Gradients) -> Vec<Option<Tensor>> {
+    /// Walks on through the table, and takes the gradients of all parts. Returns what flowed into the leaf of the
+    /// memory of each part that was computed here.
+    ///
+    /// # Errors
+    /// The exchange with other ranks failed.
+    pub fn backward(
+        &mut self,
+        shards: &mut [Shard],
+        gradients: &mut Gradients,
+        ranks: Option<&mut Ranks>,
+    ) -> Result<Vec<Option<Tensor>>, ExchangeError> {
         let clock = Instant::now();
-        let (parts, precision, flowed) = (self.rows.len(), self.precision, std::mem::take(&mut self.flowed));
-        let shards = &mut shards[..parts];
+        let (own, precision, flowed) = (self.rows.len(), self.precision, std::mem::take(&mut self.flowed));
+        let ranks = sharing(ranks, self.counts.0);
+        let shards = &mut shards[..own];
         let mut leaves = Vec::new();
-        if !flowed.is_empty() {
+        if let [one, ..] = &flowed[..] {
+            let width = one.cols();
+            // From all ranks, into the rows from the first that is computed here on.
+            let flowed = match &ranks {
+                None => flowed.iter().map(Tensor::data).collect(),
+                Some(ranks) => ranks.flowed(self.counts, width),
+            };
+            let first = self.rows.first().map_or(0, |part| part.nodes.start);
             let walk = |(part, shard): (&mut RowPart<'_>, &mut Shard)| {
-                run(parts, precision, || part.backward(&flowed, &mut shard.gradients))
+                run(own, precision, || part.backward((&flowed, first), &mut shard.gradients))
             };
             leaves = self.rows.par_iter_mut().zip(shards.par_iter_mut()).map(walk).collect();
         }
@@ -164,65 +191,54 @@ impl<'t> Sharded<'t> {
         if let Some(first) = shards.first_mut() {
             std::mem::swap(gradients, &mut first.gradients);
         }
+        ranks.map_or(Ok(()), |ranks| ranks.add_up(gradients))?;
         self.seconds[1] += clock.elapsed().as_secs_f64();
-        leaves
-    }
-
-    /// The memory rows of the distinct nodes at these places, one after another.
-    pub fn memory_rows(&self, places: impl Iterator<Item = usize>) -> impl Iterator<Item = &[f32]> {
-        places.filter_map(|place| {
-            let part = self.rows.iter().find(|part| part.nodes.contains(&place))?;
-            Some(part.tape.value(part.memory.rows()).row(place - part.nodes.start))
-        })
+        Ok(leaves)
     }
 }
 
-impl<'t> RowPart<'t> {
-    fn new(pass: &Pass<'_>, mut tape: Tape<'t>, nodes: Range<usize>) -> Self {
-        let memory = pass.memory(&mut tape, nodes.clone());
-        let table = pass.table(&mut tape, &memory, nodes.clone());
-        Self { tape, nodes, memory, table, flows: false }
+/// The other ranks, if a batch of so many parts is shared with them.
+fn sharing(ranks: Option<&mut Ranks>, parts: usize) -> Option<&mut Ranks> {
+    ranks.filter(|ranks| ranks.count() > 1 && ranks.count() <= parts)
+}
+
+impl Scores {
+    /// Room for those of `count` events in so many parts, and the number of values of each part.
+    fn of(parts: usize, count: usize) -> (Self, Vec<usize>) {
+        let lengths: Vec<usize> = (0..parts).map(|i| 1 + 2 * cut(i, parts, count).len()).collect();
+        (Self(vec![0.0; lengths.iter().sum()]), lengths)
     }
 
-    /// Walks back from the sum of what flowed into the rows, and returns what flowed into the memory's leaf.
-    fn backward(&mut self, flowed: &[Tensor], gradients: &mut Gradients) -> Option<Tensor> {
-        if !self.flows {
-            return None;
+    /// Those of these parts.
+    fn of_parts(&mut self, lengths: &[usize], parts: &Range<usize>) -> Vec<&mut [f32]> {
+        let mut left = &mut self.0[lengths[..parts.start].iter().sum()..];
+        let part = |&length: &usize| {
+            let (part, others) = std::mem::take(&mut left).split_at_mut(length);
+            left = others;
+            part
+        };
+        lengths[parts.clone()].iter().map(part).collect()
+    }
+
+    /// The loss, and the logits of all positives and of all negatives.
+    fn joined(&self, lengths: &[usize]) -> (f32, Vec<f32>) {
+        let (mut loss, mut logits, mut negatives) = (0.0, Vec::with_capacity(self.0.len()), Vec::new());
+        let mut left = &self.0[..];
+        for &length in lengths {
+            let (part, others) = left.split_at(length);
+            let (positive, negative) = part[1..].split_at(length / 2);
+            loss += part[0];
+            logits.extend_from_slice(positive);
+            negatives.extend_from_slice(negative);
+            left = others;
         }
-        let width = self.tape.value(self.table).cols();
-        let mut sum = self.tape.take(self.nodes.len(), width);
-        let own = self.nodes.start * width..self.nodes.end * width;
-        let flowed: Vec<&[f32]> = flowed.iter().map(|flowed| &flowed.data()[own.clone()]).collect();
-        sum_in_tree(sum.data_mut(), &flowed);
-        self.tape.backward_from_to(self.memory.leaf(), (self.table, sum), gradients)
+        logits.extend(negatives);
+        (loss, logits)
     }
-}
-
-/// The rows of all parts as one tensor, and whether gradients have to flow into it.
-fn joined(rows: &mut [RowPart<'_>]) -> (Arc<Tensor>, bool) {
-    let mut shared = Vec::with_capacity(rows.len());
-    for part in &mut *rows {
-        let (table, flows) = part.tape.share(part.table);
-        part.flows = flows;
-        shared.push(table);
-    }
-    let flows = rows.iter().any(|part| part.flows);
-    if let [_] = shared[..] {
-        return (shared.swap_remove(0), flows);
-    }
-    let (count, width) = (rows.iter().map(|part| part.nodes.len()).sum(), shared[0].cols());
-    let mut all = rows[0].tape.take(count, width);
-    let mut left = all.data_mut();
-    for part in &shared {
-        let (own, others) = left.split_at_mut(part.data_len());
-        own.copy_from_slice(part.data());
-        left = others;
-    }
-    (Arc::new(all), flows)
 }
 
 /// `sum` = the sum of equally long `parts`, of which there is one at least, in a binary tree.
-fn sum_in_tree(sum: &mut [f32], parts: &[&[f32]]) {
+pub(super) fn sum_in_tree(sum: &mut [f32], parts: &[&[f32]]) {
     match parts {
         [] => {}
         [one] => sum.copy_from_slice(one),
@@ -251,15 +267,16 @@ impl Shard {
         &mut self,
         pass: &Pass<'_>,
         mode: Mode,
-        (table, flows): &(Arc<Tensor>, bool),
+        table: &Table,
         (number, events): (usize, Range<usize>),
+        scores: &mut [f32],
     ) -> Scored {
         let mut clock = Instant::now();
         let (count, batch) = (events.len(), pass.batch);
         let whole = batch.scored().len();
         let part = (count < whole).then(|| Part::of_events(&events, whole, batch.pairs.blocks()));
         let mut tape = Tape::pooled(&Device::Cpu, &pass.model.parameters, mode, &mut self.pool);
-        let leaf = tape.shared_leaf(table.clone(), *flows);
+        let leaf = tape.shared_leaf(table.rows.clone(), table.flows);
         let embeddings = pass.embed(&mut tape, leaf, (number, part.as_ref()));
         let [src, dst] = batch.pairs.of(count);
         let logits = pass.model.logits(&mut tape, embeddings, src, dst);
@@ -272,14 +289,9 @@ impl Shard {
             self.gradients.start_over();
             tape.backward_to(Some(leaf), (loss, share), &mut self.gradients)
         });
-        let (positive, negative) = tape.value(logits).data().split_at(count);
-        Scored {
-            loss: share * tape.scalar(loss),
-            positive: positive.to_vec(),
-            negative: negative.to_vec(),
-            flowed: flowed.flatten(),
-            seconds: [forward, lap(&mut clock)],
-        }
+        scores[0] = share * tape.scalar(loss);
+        scores[1..].copy_from_slice(tape.value(logits).data());
+        Scored { flowed: flowed.flatten(), seconds: [forward, lap(&mut clock)] }
     }
 }
 

@@ -4,10 +4,13 @@ use std::time::Instant;
 
 use super::pass::{Apply, Memory, Pass};
 use super::prepare::{PreparedBatch, lap};
-use super::shards::{RowPart, Sharded};
+use super::ranks::RanksError;
+use super::shards::Sharded;
+use super::table::RowPart;
 use super::trainer::{
     Negatives, PhaseSeconds, Positives, Scratch, StepMode, StepReport, TrainError, Trainer, World,
 };
+use crate::device::exchange::ExchangeError;
 use crate::device::{Device, matmul};
 use crate::event::NodeId;
 use crate::model::{Deferred, EdgePlaces, Model, ModelState};
@@ -43,8 +46,8 @@ impl Trainer {
     /// Takes the step that `batch` was prepared for.
     ///
     /// # Errors
-    /// The batch was prepared for another state (nothing was done), or the loss or a gradient is not finite (the
-    /// weights are untouched and the state was updated).
+    /// The batch was prepared for another state (nothing was done), the loss or a gradient is not finite (the
+    /// weights are untouched and the state was updated), or the ranks cannot go on together.
     pub fn step_prepared(&mut self, batch: &PreparedBatch) -> Result<StepReport, TrainError> {
         self.check_order(batch)?;
         let step = self.steps;
@@ -91,6 +94,7 @@ impl Trainer {
             Ok(()) => touched.nodes().iter().for_each(|&node| self.state.deferred.forget(node)),
             Err(_) => self.state.deferred.clear(),
         }
+        self.compare_sometimes()?;
         report.phases.memory += lap(&mut clock);
         match learned {
             Ok(()) => Ok(report),
@@ -128,7 +132,7 @@ impl Trainer {
         let mut compute = || self.compute(batch, places.as_ref(), phases, how);
         // Steps that learn are all of one shape.
         let StepOutput { loss, logits, fresh, update } =
-            if learn { device.record(compute) } else { compute() };
+            if learn { device.record(compute) } else { compute() }.map_err(RanksError::from)?;
         let [loss, logits] = [loss, logits].map(Tensor::fetch);
         let (fresh, update) = (fresh.map(Tensor::fetch), update.fetch());
         let mut clock = Instant::now();
@@ -158,7 +162,7 @@ impl Trainer {
         places: Option<&EdgePlaces>,
         phases: &mut PhaseSeconds,
         (apply, dropout): (Apply, [u64; 2]),
-    ) -> StepOutput {
+    ) -> Result<StepOutput, ExchangeError> {
         let learn = batch.mode == StepMode::Train;
         let mode = if learn { Mode::Train } else { Mode::Inference };
         let precision = self.options.precision;
@@ -166,24 +170,22 @@ impl Trainer {
         // Positives are seeds, so each touched node has a slot.
         let slot = |&node: &NodeId| batch.neighborhood.nodes().slot(node).unwrap_or_default();
         let touched = || batch.touched().iter().map(slot).collect::<Vec<u32>>();
-        let Scratch { pool, tables, shards, .. } = self.scratch.get_mut();
+        let Scratch { pool, tables, shards, ranks, .. } = self.scratch.get_mut();
         let (loss, logits, fresh) = if pass.has_parts() {
-            let mut done = Sharded::run(&pass, (&self.model.parameters, mode), tables, shards);
+            let (asked, parameters) = (touched(), (&self.model.parameters, mode));
+            let mut done = Sharded::run((&pass, &asked), parameters, tables, shards, ranks.as_mut())?;
             if learn {
-                let leaves = done.backward(shards, &mut self.gradients);
+                let leaves = done.backward(shards, &mut self.gradients, ranks.as_mut())?;
                 settle(&mut self.state.deferred, &mut done.rows, batch, leaves);
             }
             [phases.forward, phases.backward] = done.seconds;
-            let touched = touched();
-            let mut fresh = pool.take(&Device::Cpu, touched.len(), self.state.memory.dimension());
-            let rows = done.memory_rows(touched.iter().map(|&slot| slot as usize));
-            rows.enumerate().for_each(|(i, row)| fresh.row_mut(i).copy_from_slice(row));
-            let mut column = |values: &[f32]| {
-                let mut column = pool.take(&Device::Cpu, values.len(), 1);
-                column.data_mut().copy_from_slice(values);
-                column
+            let mut matrix = |values: &[f32], rows: usize| {
+                let mut matrix = pool.take(&Device::Cpu, rows, values.len() / rows.max(1));
+                matrix.data_mut().copy_from_slice(values);
+                matrix
             };
-            (column(&[done.loss]), column(&done.logits), Some(fresh))
+            let fresh = matrix(&done.fresh, asked.len());
+            (matrix(&[done.loss], 1), matrix(&done.logits, done.logits.len()), Some(fresh))
         } else {
             let mut clock = Instant::now();
             let mut tape = Tape::pooled(&self.device, &self.model.parameters, mode, pool);
@@ -202,7 +204,7 @@ impl Trainer {
         let mut clock = Instant::now();
         let update = if learn { self.update_weights(&loss) } else { WeightUpdate::Nothing };
         phases.optimizer = lap(&mut clock);
-        StepOutput { loss, logits, fresh, update }
+        Ok(StepOutput { loss, logits, fresh, update })
     }
 
     /// Changes the weights by the gradients at hand, bounded, if those and the loss are finite. On a GPU, enqueues

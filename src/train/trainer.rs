@@ -22,6 +22,7 @@ use thiserror::Error;
 use super::edge_cache::EdgeCache;
 use super::placed::Placed;
 use super::prepare::PreparedBatch;
+use super::ranks::{Ranks, RanksError};
 pub use super::report::{PhaseSeconds, StepReport};
 use super::schedule::Schedule;
 use super::shards::Shard;
@@ -140,6 +141,9 @@ pub enum TrainError {
     /// The GPU on which the model computes failed. The state is unchanged; the weights on the GPU are undefined.
     #[error("the GPU that trains: {0}")]
     Gpu(#[from] CudaError),
+    /// The ranks that train together cannot go on. Nothing of the trainer is defined.
+    #[error(transparent)]
+    Ranks(#[from] RanksError),
     /// The batch was prepared for other messages than those that wait now: another batch came between. Nothing
     /// was done; it may be prepared again.
     #[error("the batch was prepared for another state than that before step {step}; prepare it again")]
@@ -181,6 +185,8 @@ pub(super) struct Scratch {
     pub pool: TapePool,
     pub tables: Vec<TapePool>,
     pub shards: Vec<Shard>,
+    /// Those that train together with this one.
+    pub ranks: Option<Ranks>,
     pub neighborhood: Neighborhood,
     pub rows: FeatureRows,
     /// Rows of edges on the GPU.
@@ -276,11 +282,12 @@ impl Trainer {
     /// Bytes of the buffers that steps share.
     #[must_use]
     pub fn buffer_bytes(&self) -> usize {
-        let Scratch { pool, tables, shards, neighborhood, rows, edges, fresh } = &*self.scratch.lock();
+        let Scratch { pool, tables, shards, ranks, neighborhood, rows, edges, fresh } = &*self.scratch.lock();
         let own = neighborhood.bytes() + rows.bytes() + edges.bytes() + self.batch.bytes();
         pool.bytes()
             + tables.iter().map(TapePool::bytes).sum::<usize>()
             + shards.iter().map(Shard::bytes).sum::<usize>()
+            + ranks.as_ref().map_or(0, Ranks::bytes)
             + own
             + fresh.capacity() * size_of::<f32>()
     }

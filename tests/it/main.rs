@@ -76,6 +76,7 @@ mod process;
 mod protocol_edgebank;
 mod protocol_learned;
 mod python_package;
+mod ranks;
 mod registry;
 mod research;
 mod serving;

@@ -1,19 +1,23 @@
 //! A step in virtual shards, gradients that are deferred, and a step on some events of a batch: each is the step that it
 //! stands for.
 
+use std::ops::Range;
+
 use evergraph::device::Device;
 use evergraph::event::{EdgeId, NodeId};
 use evergraph::model::tgn::Aggregator;
 use evergraph::model::walk::WalkOptions;
 use evergraph::model::{EdgeTypes, GatOptions, GraphMixerOptions, ModelOptions, TgatOptions, TgnOptions};
-use evergraph::train::{Negatives, Positives, PreparedBatch, StepMode, Trainer, TrainerOptions, World};
+use evergraph::train::{
+    Negatives, Positives, PreparedBatch, StepMode, StepReport, TrainError, Trainer, TrainerOptions, World,
+};
 
 use crate::models::models;
 use crate::tgn_stream::{BATCH, DESTINATIONS, SOURCES, Sight, Stream, options, tgn, wide};
 
 /// Events that are learned before, and those of the step at hand, which is large enough for several parts.
-const BEFORE: usize = 300;
-const STEP: usize = 800;
+pub const BEFORE: usize = 300;
+pub const STEP: usize = 800;
 
 /// Without dropout and with weights that stay as they are.
 fn still(model: impl Into<ModelOptions>, gradient_delay_batches: u64) -> TrainerOptions {
@@ -31,7 +35,26 @@ fn world(stream: &Stream) -> World<'_> {
     }
 }
 
-fn step(stream: &Stream, trainer: &mut Trainer, events: std::ops::Range<usize>, own_sources: bool) {
+fn step(stream: &Stream, trainer: &mut Trainer, events: Range<usize>, own_sources: bool) {
+    step_by(stream, trainer, events, (own_sources, StepMode::Train));
+}
+
+/// A step in this mode on these events of the stream.
+pub fn step_by(
+    stream: &Stream,
+    trainer: &mut Trainer,
+    events: Range<usize>,
+    how: (bool, StepMode),
+) -> StepReport {
+    try_step(stream, trainer, events, how).unwrap()
+}
+
+pub fn try_step(
+    stream: &Stream,
+    trainer: &mut Trainer,
+    events: Range<usize>,
+    (own_sources, mode): (bool, StepMode),
+) -> Result<StepReport, TrainError> {
     let world = world(stream);
     let positives = Positives {
         src: &stream.src[events.clone()],
@@ -43,7 +66,7 @@ fn step(stream: &Stream, trainer: &mut Trainer, events: std::ops::Range<usize>, 
     let other: Vec<NodeId> = positives.src.iter().map(|src| NodeId((src.0 + 1) % SOURCES)).collect();
     let src = if own_sources { &other } else { positives.src };
     let negatives = Negatives { src, dst: &stream.against[events] };
-    trainer.step(&world, &positives, &negatives, StepMode::Train).unwrap();
+    trainer.step(&world, &positives, &negatives, mode)
 }
 
 /// All gradients, one after another.

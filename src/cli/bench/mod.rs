@@ -4,6 +4,7 @@
 //! Measures what the daemon runs, through the same calls; the time of work that only the benchmark does (reading files,
 //! making batches) is not included.
 
+mod cluster;
 mod decode;
 mod folder;
 mod index;
@@ -56,6 +57,8 @@ enum Part {
     Index(index::IndexArgs),
     /// A start of the daemon on a long log: the time until it is ready, in total and by part
     Start(start::StartArgs),
+    /// One epoch of training by several ranks: equal bits, what each computes and exchanges, and the speed that follows
+    Cluster(cluster::ClusterArgs),
     /// Every operation of a temporal graph network, forward and backward, as a share of the machine's peak
     Ops(ops::OpsArgs),
 }
@@ -84,6 +87,7 @@ pub(super) fn run(args: &BenchArgs) -> anyhow::Result<()> {
         Part::Serve(args) => serve::run(args),
         Part::Index(args) => index::run(args),
         Part::Start(args) => start::run(args),
+        Part::Cluster(args) => cluster::run(args),
         Part::Ops(args) => ops::run(args),
     }
 }

@@ -7,8 +7,9 @@
 
 mod budget;
 mod figures;
+pub mod order;
 mod served;
-mod world;
+pub mod world;
 
 use std::path::PathBuf;
 
@@ -18,6 +19,7 @@ use xxhash_rust::xxh3::Xxh3;
 
 use self::budget::Budget;
 use self::figures::{Epoch, Figures, Parts, Verified, print_summary};
+use self::order::Order;
 use self::served::Served;
 use self::world::{Columns, Limits, build, is_generated};
 use super::{Spread, deliver, per_second};
@@ -29,16 +31,14 @@ use crate::daemon::TierStatus;
 use crate::device::cuda::BusBytes;
 use crate::device::matmul::Precision;
 use crate::device::{Device, keep_pages_small};
-use crate::event::EdgeId;
 use crate::feature::FeatureStore;
 use crate::graph::GraphStore;
 use crate::model::ModelOptions;
 use crate::model::walk::WalkOptions;
 use crate::sampler::DeviceSampler;
-use crate::train::lookahead::{Helper, Lookahead, Turn};
+use crate::train::lookahead::{Helper, Lookahead};
 use crate::train::{
-    DestinationPool, GRADIENT_DELAY_BATCHES, Negatives, Positives, PreparedBatch, Preparer, StepMode,
-    TrainError, Trainer, TrainerOptions, World,
+    DestinationPool, GRADIENT_DELAY_BATCHES, PreparedBatch, TrainError, Trainer, TrainerOptions, World,
 };
 
 /// What to train.
@@ -312,30 +312,13 @@ fn train(
     mut digests: Option<&mut Digests>,
 ) -> Result<Epoch, TrainError> {
     trainer.reset_state();
-    let (size, mut first) = (args.batch_events as usize, 0);
-    let (mut against, mut edges) = (Vec::new(), Vec::new());
-    let source = |preparer: &Preparer, batch: &mut PreparedBatch| {
-        let range = first..columns.len().min(first + size);
-        if range.is_empty() {
-            return Ok(false);
-        }
-        let src = &columns.src[range.clone()];
-        destinations.draw(seed, first as u64, src.len(), &mut against);
-        first = range.end;
-        let (dst, times) = (&columns.dst[range.clone()], &columns.times[range.clone()]);
-        edges.clear();
-        edges.extend(range.map(|event| EdgeId(event as u64)));
-        let positives = Positives { src, dst, times, edges: &edges };
-        let negatives = Negatives { src, dst: &against };
-        preparer.sample(world, &positives, &negatives, StepMode::Train, batch)?;
-        Ok(true)
-    };
     let (mut epoch, mut batches) = (Epoch::default(), 0_u32);
     let step = |trainer: &mut Trainer, batch: &PreparedBatch| match &mut served {
         Some(served) => served.step(trainer, batch),
         None => trainer.step_prepared(batch),
     };
-    lookahead.run_by(trainer, world, source, step, |turn: Turn<'_>| {
+    let order = Order { columns, destinations, seed, batch_events: args.batch_events as usize, first: 0 };
+    order.run((trainer, lookahead), world, step, |turn| {
         epoch.seconds += turn.seconds;
         epoch.phases.add(&turn.report.phases, turn.waited_seconds);
         epoch.loss += f64::from(turn.report.loss);

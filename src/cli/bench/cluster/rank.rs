@@ -1,0 +1,145 @@
+//! One rank: builds the world that all have, joins the others, and takes the steps of an epoch with them.
+
+use std::cell::RefCell;
+use std::fs::File;
+use std::io::{ErrorKind, Write};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::ClusterArgs;
+use super::figures::{Link, RankReport};
+use crate::cli::bench::train::order::Order;
+use crate::cli::bench::train::world::{Columns, Limits, build};
+use crate::cli::machine;
+use crate::device::Device;
+use crate::device::disk::EngineChoice;
+use crate::device::exchange::mpi::Mpi;
+use crate::device::exchange::{Exchange, ExchangeError, Message, broadcast};
+use crate::feature::FeatureStore;
+use crate::train::lookahead::{Helper, Lookahead};
+use crate::train::{DestinationPool, PreparedBatch, Trainer, TrainerOptions, World};
+
+/// Rounds that measure the exchange.
+const PROBES: usize = 50;
+
+/// Bytes of a message of those that measure its bandwidth.
+const PROBE_BYTES: usize = 1 << 20;
+
+/// Trains with the others, and writes what was measured to `folder`.
+pub fn run(args: &ClusterArgs, folder: &Path) -> Result<()> {
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(args.threads as usize).build()?;
+    let exchange = Mpi::join(Duration::from_secs(args.deadline_seconds))?;
+    let rank = exchange.rank();
+    let report = pool.install(|| train(args, exchange))?;
+    report.write(folder, rank)
+}
+
+fn train(args: &ClusterArgs, mut exchange: Mpi) -> Result<RankReport> {
+    let columns = Columns::read(&args.events, args.events_max.map_or(usize::MAX, |most| most as usize))?;
+    let dimension = args.row_dimension as usize;
+    let model = args.model.shaped(None).context("--model takes no baseline")?.with_features(dimension, 0);
+    let folder = std::env::temp_dir();
+    let limits = Limits { rows: None, topology: None, folder: &folder, engine: EngineChoice::Auto };
+    let (graph, rows) = build(&columns, dimension, limits)?;
+    let (precision, seed) = (args.matmul_precision.checked()?, args.seed);
+    let options = TrainerOptions { model, precision, seed, ..TrainerOptions::default() };
+    let link = probe(&mut exchange)?;
+    let (rank, ranks) = (exchange.rank(), exchange.ranks());
+    let mut trainer = match &args.checkpoint {
+        Some(path) => restored(path, options, &mut exchange)?,
+        None => Trainer::new(options, &Device::Cpu)?,
+    };
+    trainer.join(Box::new(exchange))?;
+    let no_rows = FeatureStore::new(0);
+    let world = World { view: graph.view(), edge_features: &rows, node_features: &no_rows, sampler: None };
+    let mut destinations = DestinationPool::new();
+    destinations.extend(&columns.dst);
+    let batch_events = args.batch_events as usize;
+    let first = columns.len().min(usize::try_from(trainer.steps())?.saturating_mul(batch_events));
+    let order = Order { columns: &columns, destinations: &destinations, seed, batch_events, first };
+    // In turn: a rank has as many threads as it was given.
+    let mut lookahead = Lookahead::new(Helper::in_turn());
+    let mut report = RankReport { link, ..RankReport::default() };
+    let (cpu, traffic, begun) = (machine::cpu_seconds(), trainer.traffic(), Instant::now());
+    let kept = RefCell::new(Ok(()));
+    let step = |trainer: &mut Trainer, batch: &PreparedBatch| {
+        let done = trainer.step_prepared(batch)?;
+        if let (0, Some(path)) = (rank, &args.checkpoint)
+            && trainer.steps().is_multiple_of(args.checkpoint_batches)
+        {
+            *kept.borrow_mut() = keep(path, trainer);
+        }
+        Ok(done)
+    };
+    order.run((&mut trainer, &mut lookahead), &world, step, |turn| {
+        let read = turn.batch.rows_read(ranks);
+        report.batches += 1;
+        report.events += turn.batch.positives().src.len() as u64;
+        report.rows_read += read.by_ranks as u64;
+        report.rows_distinct += read.distinct as u64;
+        kept.replace(Ok(()))
+    })?;
+    report.seconds = begun.elapsed().as_secs_f64();
+    report.cpu_seconds = machine::cpu_seconds().zip(cpu).map_or(0.0, |(end, begin)| end - begin);
+    report.exchanged(trainer.traffic(), traffic);
+    trainer.compare_ranks()?;
+    if let (0, Some(path)) = (rank, &args.checkpoint) {
+        keep(path, &trainer)?;
+    }
+    let mut learned = Vec::new();
+    trainer.save(&mut learned)?;
+    report.digest = format!("{:016x}", xxh3_64(&learned));
+    Ok(report)
+}
+
+/// What rank 0 finds at `path`, or a trainer that has learned nothing.
+fn restored(path: &Path, options: TrainerOptions, exchange: &mut Mpi) -> Result<Trainer> {
+    let mut saved = match std::fs::read(path) {
+        Ok(saved) if exchange.rank() == 0 => saved,
+        Ok(_) => Vec::new(),
+        Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
+        Err(error) => return Err(error).with_context(|| path.display().to_string()),
+    };
+    broadcast(exchange, &mut saved)?;
+    if saved.is_empty() {
+        return Ok(Trainer::new(options, &Device::Cpu)?);
+    }
+    Trainer::load(options, &Device::Cpu, &mut &saved[..]).with_context(|| path.display().to_string())
+}
+
+/// Replaces the file at `path` by what the trainer has learned; whoever reads it finds all of it or all of the one
+/// before.
+fn keep(path: &Path, trainer: &Trainer) -> Result<()> {
+    let beside = path.with_extension("new");
+    let mut file = File::create(&beside).with_context(|| beside.display().to_string())?;
+    let mut bytes = Vec::new();
+    trainer.save(&mut bytes)?;
+    file.write_all(&bytes).and_then(|()| file.sync_all()).with_context(|| beside.display().to_string())?;
+    std::fs::rename(&beside, path).with_context(|| path.display().to_string())
+}
+
+/// Latency and bandwidth of rounds in which every rank sends every other one as much.
+fn probe(exchange: &mut Mpi) -> Result<Link> {
+    let mut median = |bytes: usize| {
+        let (own, ranks, sent) = (exchange.rank(), exchange.ranks(), vec![0_u8; bytes]);
+        let mut room = vec![sent.clone(); ranks];
+        let mut seconds = Vec::with_capacity(PROBES);
+        for _ in 0..PROBES {
+            let others = room.iter_mut().enumerate().filter(|(rank, _)| *rank != own);
+            let mut messages: Vec<_> =
+                others.map(|(rank, received)| Message { rank, sent: &sent, received }).collect();
+            let begun = Instant::now();
+            exchange.round(&mut messages)?;
+            seconds.push(begun.elapsed().as_secs_f64());
+        }
+        seconds.sort_by(f64::total_cmp);
+        Ok::<_, ExchangeError>(seconds[PROBES / 2])
+    };
+    let (latency, long) = (median(8)?, median(PROBE_BYTES)?);
+    #[allow(clippy::cast_precision_loss)] // a few mebibytes
+    let sent = (PROBE_BYTES * (exchange.ranks() - 1)) as f64;
+    Ok(Link { latency_seconds: latency, bytes_per_second: sent / (long - latency).max(1e-9) })
+}

@@ -1,0 +1,115 @@
+//! [`Exchange`]: how processes that compute one thing together, its ranks, pass bytes to one another. One verb: every
+//! rank enters a round with messages for the others and leaves it with theirs. [`mpi`] does it between processes.
+//!
+//! Ranks are fail-stop: a rank that is lost ends the round with an error at all others, within a deadline, and what
+//! they computed together begins again. Knows nothing of what they mean.
+
+pub mod mpi;
+
+use std::time::Duration;
+
+use thiserror::Error;
+
+/// What a rank passes to another one in a round, and what it receives from it. Each may be empty; their lengths are
+/// those that the other expects. Messages between the same two ranks pair up in their order.
+#[derive(Debug)]
+pub struct Message<'a> {
+    /// The other.
+    pub rank: usize,
+    /// Goes to it.
+    pub sent: &'a [u8],
+    /// Comes from it.
+    pub received: &'a mut [u8],
+}
+
+/// What a rank has passed to the others so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Traffic {
+    /// Rounds.
+    pub rounds: u64,
+    /// Bytes that it sent, those for several ranks once for each.
+    pub bytes: u64,
+    /// Seconds in rounds, waiting for others included.
+    pub seconds: f64,
+    /// Seconds that its thread computed in them.
+    pub cpu_seconds: f64,
+}
+
+/// A round that failed. The ranks cannot go on together.
+#[derive(Debug, Error)]
+pub enum ExchangeError {
+    /// What MPI reports.
+    #[error("{call} of MPI failed with code {code}; the ranks end, and may be started again")]
+    Mpi {
+        /// The function.
+        call: &'static str,
+        /// Its error class or code.
+        code: i32,
+    },
+    /// A rank has not sent what it should.
+    #[error(
+        "rank {rank} has waited {} s for the others in round {round}: one is lost or stuck; the ranks end, and may be \
+         started again", waited.as_secs()
+    )]
+    Lost {
+        /// Who waited.
+        rank: usize,
+        /// Its round.
+        round: u64,
+        /// How long.
+        waited: Duration,
+    },
+    /// A message is longer than MPI counts.
+    #[error("a message of {bytes} bytes is longer than MPI takes; use smaller batches")]
+    TooLong {
+        /// Its length.
+        bytes: usize,
+    },
+}
+
+/// The other ranks, as one sees them.
+pub trait Exchange: Send {
+    /// This one's number, from 0.
+    fn rank(&self) -> usize;
+
+    /// How many there are, this one included.
+    fn ranks(&self) -> usize;
+
+    /// Passes all messages. Every rank enters every round, even one without messages of its own.
+    ///
+    /// # Errors
+    /// A rank is lost, or the engine failed.
+    fn round(&mut self, messages: &mut [Message<'_>]) -> Result<(), ExchangeError>;
+
+    /// What it has passed so far.
+    fn traffic(&self) -> Traffic;
+}
+
+/// Gives all ranks the `bytes` of rank 0, whatever they have.
+///
+/// # Errors
+/// As a round.
+pub fn broadcast(exchange: &mut dyn Exchange, bytes: &mut Vec<u8>) -> Result<(), ExchangeError> {
+    let is_first = exchange.rank() == 0;
+    let mut length = (bytes.len() as u64).to_le_bytes();
+    first_to_others(exchange, is_first, &mut length)?;
+    if !is_first {
+        // A length that does not fit cannot be received anyhow.
+        bytes.resize(usize::try_from(u64::from_le_bytes(length)).unwrap_or(usize::MAX), 0);
+    }
+    first_to_others(exchange, is_first, bytes)
+}
+
+fn first_to_others(
+    exchange: &mut dyn Exchange,
+    is_first: bool,
+    bytes: &mut [u8],
+) -> Result<(), ExchangeError> {
+    if !is_first {
+        return exchange.round(&mut [Message { rank: 0, sent: &[], received: bytes }]);
+    }
+    let others = 1..exchange.ranks();
+    let mut messages: Vec<_> =
+        others.map(|rank| Message { rank, sent: &*bytes, received: &mut [] }).collect();
+    exchange.round(&mut messages)
+}

@@ -1,0 +1,284 @@
+//! [`Mpi`]: ranks that `mpiexec` has started, through Open MPI, which is found at run time as NVIDIA's driver is: no
+//! library of MPI is needed to build the program or to start it alone.
+//!
+//! Only what Open MPI's own interface for compilers has fixed since its version 3 is called: a handle is the address of
+//! an object of the library. Messages go from buffer to buffer, without blocking; a rank that waits looks again and
+//! again, and lets others have its core between two looks, so that ranks may be more than cores and a lost one is
+//! noticed.
+
+#![allow(unsafe_code)]
+
+use std::ffi::{c_int, c_void};
+use std::io::Write;
+use std::ptr;
+use std::time::{Duration, Instant};
+
+use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
+use rustix::time::{ClockId, clock_gettime};
+use thiserror::Error;
+
+use super::{Exchange, ExchangeError, Message, Traffic};
+
+/// Names of the library, the first that loads is used.
+const NAMES: [&str; 2] = ["libmpi.so.40", "libmpi.so"];
+
+/// Calls to the library may come from any thread, one at a time.
+const SERIALIZED: c_int = 2;
+
+/// Of all messages.
+const TAG: c_int = 0;
+
+/// After so many looks a rank lets others have its core between two.
+const SPINS: u32 = 200;
+
+/// After so many, it sleeps between two.
+const YIELDS: u32 = 2_000;
+
+/// Pause between two looks of a rank that has waited long.
+const PAUSE: Duration = Duration::from_micros(50);
+
+/// MPI that cannot be used.
+#[derive(Debug, Error)]
+pub enum MpiError {
+    /// No library.
+    #[error(
+        "no library of Open MPI was found ({0}); install it (Debian: openmpi-bin) or add its folder to LD_LIBRARY_PATH"
+    )]
+    Library(libloading::Error),
+    /// Another library.
+    #[error("the library of MPI that was found is not Open MPI 3 or later: {0}")]
+    Foreign(libloading::Error),
+    /// It does not start.
+    #[error("{call} of MPI failed with code {code}")]
+    Start {
+        /// The function.
+        call: &'static str,
+        /// Its error code.
+        code: c_int,
+    },
+    /// The library cannot be called by several threads in turn.
+    #[error("Open MPI was built without support of threads (level {0}, {SERIALIZED} is needed)")]
+    Threads(c_int),
+}
+
+type Handle = *mut c_void;
+
+/// A function of the library.
+macro_rules! function {
+    ($($argument:ty),*) => {
+        // SAFETY: a type calls nothing; each call has its own reason.
+        unsafe extern "C" fn($($argument),*) -> c_int
+    };
+}
+
+/// What is called of the library, with its objects.
+struct Calls {
+    world: Handle,
+    byte: Handle,
+    init: function!(*mut c_int, *mut c_void, c_int, *mut c_int),
+    rank: function!(Handle, *mut c_int),
+    size: function!(Handle, *mut c_int),
+    on_error: function!(Handle, Handle),
+    errors_return: Handle,
+    send: function!(*const c_void, c_int, Handle, c_int, c_int, Handle, *mut Handle),
+    receive: function!(*mut c_void, c_int, Handle, c_int, c_int, Handle, *mut Handle),
+    test: function!(c_int, *mut Handle, *mut c_int, *mut c_void),
+    finalize: function!(),
+    abort: function!(Handle, c_int),
+    /// Stays open as long as it is called.
+    _library: Library,
+}
+
+/// One rank of those that `mpiexec` started.
+pub struct Mpi {
+    calls: Calls,
+    rank: usize,
+    ranks: usize,
+    deadline: Duration,
+    requests: Vec<Handle>,
+    traffic: Traffic,
+}
+
+// SAFETY: the library was started so that any thread may call it, one at a time, and every call takes `&mut self` or
+// ends the process. The handles are addresses of objects of the library, which stays loaded.
+unsafe impl Send for Mpi {}
+
+impl Calls {
+    fn load() -> Result<Self, MpiError> {
+        // Open MPI's own plugins look for its symbols among the global ones.
+        let open = |name: &&str| {
+            // SAFETY: Open MPI's initialization of the library does nothing before `MPI_Init_thread`.
+            unsafe { Library::open(Some(*name), RTLD_NOW | RTLD_GLOBAL) }
+        };
+        let [first, other] = NAMES.each_ref();
+        let library =
+            open(first).or_else(|error| open(other).map_err(|_| error)).map_err(MpiError::Library)?;
+        macro_rules! symbol {
+            ($name:literal) => {{
+                // SAFETY: the type is that of `mpi.h` of Open MPI for this name; that the library is Open MPI, its
+                // objects show, whose names no other library has, and which are looked up before anything is called.
+                let found = unsafe { library.get(concat!($name, "\0").as_bytes()) };
+                *found.map_err(MpiError::Foreign)?
+            }};
+        }
+        Ok(Self {
+            world: symbol!("ompi_mpi_comm_world"),
+            byte: symbol!("ompi_mpi_byte"),
+            errors_return: symbol!("ompi_mpi_errors_return"),
+            init: symbol!("MPI_Init_thread"),
+            rank: symbol!("MPI_Comm_rank"),
+            size: symbol!("MPI_Comm_size"),
+            on_error: symbol!("MPI_Comm_set_errhandler"),
+            send: symbol!("MPI_Isend"),
+            receive: symbol!("MPI_Irecv"),
+            test: symbol!("MPI_Testall"),
+            finalize: symbol!("MPI_Finalize"),
+            abort: symbol!("MPI_Abort"),
+            _library: library,
+        })
+    }
+}
+
+impl Mpi {
+    /// This process as one of the ranks that `mpiexec` started, or as the only one. A round that lasts longer than
+    /// `deadline` ends the process, and `mpiexec` the others. Once in the life of a process.
+    ///
+    /// # Errors
+    /// There is no Open MPI, or it does not start.
+    pub fn join(deadline: Duration) -> Result<Self, MpiError> {
+        let calls = Calls::load()?;
+        let started = |call, code| if code == 0 { Ok(()) } else { Err(MpiError::Start { call, code }) };
+        let (mut level, mut rank, mut ranks) = (0, 0, 0);
+        // SAFETY: null arguments are allowed, and the level is written to a live integer.
+        let code = unsafe { (calls.init)(ptr::null_mut(), ptr::null_mut(), SERIALIZED, &raw mut level) };
+        started("MPI_Init_thread", code)?;
+        if level < SERIALIZED {
+            return Err(MpiError::Threads(level));
+        }
+        // SAFETY: MPI is started, and the handles are its own.
+        started("MPI_Comm_set_errhandler", unsafe { (calls.on_error)(calls.world, calls.errors_return) })?;
+        // SAFETY: MPI is started, the handle is its own, and the rank is written to a live integer.
+        started("MPI_Comm_rank", unsafe { (calls.rank)(calls.world, &raw mut rank) })?;
+        // SAFETY: as before.
+        started("MPI_Comm_size", unsafe { (calls.size)(calls.world, &raw mut ranks) })?;
+        let [rank, ranks] = [rank, ranks].map(|count| usize::try_from(count).unwrap_or_default());
+        let (requests, traffic) = (Vec::new(), Traffic::default());
+        Ok(Self { calls, rank, ranks, deadline, requests, traffic })
+    }
+
+    /// Ends this process and all other ranks.
+    pub fn abort(&mut self, code: i32) -> ! {
+        // SAFETY: MPI is started, and the handle is its own. The call does not return.
+        unsafe { (self.calls.abort)(self.calls.world, code) };
+        std::process::exit(code)
+    }
+
+    /// Begins to send and to receive `message`. Between two ranks, MPI keeps the order of messages with one tag.
+    fn begin(&mut self, message: &mut Message<'_>) -> Result<(), ExchangeError> {
+        let Calls { world, byte, send, receive, .. } = self.calls;
+        let count = |bytes: usize| c_int::try_from(bytes).map_err(|_| ExchangeError::TooLong { bytes });
+        let (sent, received) = (count(message.sent.len())?, count(message.received.len())?);
+        // Ranks are counted in 31 bits.
+        let peer = message.rank as c_int;
+        let failed = |call, code| if code == 0 { Ok(()) } else { Err(ExchangeError::Mpi { call, code }) };
+        let request = self.next_request();
+        let to = message.received.as_mut_ptr().cast();
+        // SAFETY: the buffer has `received` bytes and is borrowed until the round ends, which is when the request is
+        // done, or with the process. The request is a live place.
+        failed("MPI_Irecv", unsafe { receive(to, received, byte, peer, TAG, world, request) })?;
+        let request = self.next_request();
+        let from = message.sent.as_ptr().cast();
+        // SAFETY: as for receiving; the buffer is only read.
+        failed("MPI_Isend", unsafe { send(from, sent, byte, peer, TAG, world, request) })
+    }
+
+    /// Room for a handle that the library fills in within one call.
+    fn next_request(&mut self) -> *mut Handle {
+        self.requests.push(ptr::null_mut());
+        self.requests.last_mut().map_or(ptr::null_mut(), |request| &raw mut *request)
+    }
+
+    /// Waits until everything that was begun is done.
+    fn wait(&mut self) -> Result<(), ExchangeError> {
+        let (begun, mut looks) = (Instant::now(), 0_u32);
+        // Requests of a round are counted in far less than 31 bits.
+        let count = self.requests.len() as c_int;
+        loop {
+            let mut done = 0;
+            let requests = self.requests.as_mut_ptr();
+            // SAFETY: there are `count` requests that the library has filled in, and a null address of statuses is
+            // `MPI_STATUSES_IGNORE` of Open MPI.
+            let code = unsafe { (self.calls.test)(count, requests, &raw mut done, ptr::null_mut()) };
+            if code != 0 {
+                return Err(ExchangeError::Mpi { call: "MPI_Testall", code });
+            }
+            if done != 0 {
+                return Ok(());
+            }
+            looks += 1;
+            match looks {
+                ..SPINS => std::hint::spin_loop(),
+                SPINS..YIELDS => std::thread::yield_now(),
+                _ => {
+                    let waited = begun.elapsed();
+                    if waited > self.deadline {
+                        return Err(ExchangeError::Lost {
+                            rank: self.rank,
+                            round: self.traffic.rounds,
+                            waited,
+                        });
+                    }
+                    std::thread::sleep(PAUSE);
+                }
+            }
+        }
+    }
+}
+
+impl Exchange for Mpi {
+    fn rank(&self) -> usize {
+        self.rank
+    }
+
+    fn ranks(&self) -> usize {
+        self.ranks
+    }
+
+    fn round(&mut self, messages: &mut [Message<'_>]) -> Result<(), ExchangeError> {
+        let (begun, cpu) = (Instant::now(), thread_seconds());
+        self.traffic.rounds += 1;
+        self.requests.clear();
+        let begun_all = messages.iter_mut().try_for_each(|message| self.begin(message));
+        let passed = begun_all.and_then(|()| self.wait());
+        self.traffic.bytes += messages.iter().map(|message| message.sent.len() as u64).sum::<u64>();
+        self.traffic.seconds += begun.elapsed().as_secs_f64();
+        self.traffic.cpu_seconds += thread_seconds() - cpu;
+        if let Err(error) = &passed {
+            // Messages may still be under way to the buffers of the caller, which must not get them back.
+            _ = writeln!(std::io::stderr(), "rank {}: {error}", self.rank);
+            self.abort(1);
+        }
+        passed
+    }
+
+    fn traffic(&self) -> Traffic {
+        self.traffic
+    }
+}
+
+impl Drop for Mpi {
+    fn drop(&mut self) {
+        // A rank that panics must not wait for the others to end as well; `mpiexec` ends them.
+        if !std::thread::panicking() {
+            // SAFETY: MPI is started, and nothing is under way.
+            unsafe { (self.calls.finalize)() };
+        }
+    }
+}
+
+/// Seconds that this thread has computed.
+#[allow(clippy::cast_precision_loss)] // of a process
+fn thread_seconds() -> f64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
+}

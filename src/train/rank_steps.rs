@@ -1,0 +1,106 @@
+//! Steps of several ranks, as [`Trainer`] takes them: who may join, and whether all are in one state.
+
+use xxhash_rust::xxh3::Xxh3;
+
+use super::prepare::PreparedBatch;
+use super::ranks::{Ranks, RanksError};
+use super::shards::SHARDS;
+use super::trainer::{Scratch, Trainer};
+use crate::device::Device;
+use crate::device::exchange::{Exchange, Traffic};
+use crate::model::EMPTY_SLOT;
+
+/// Steps between two comparisons of what the ranks have learned.
+const COMPARE_STEPS: u64 = 100;
+
+/// Distinct nodes whose rows the parts of a batch read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RowsRead {
+    /// Of the whole batch.
+    pub distinct: usize,
+    /// Of each rank for its own events, added up.
+    pub by_ranks: usize,
+}
+
+impl Trainer {
+    /// Takes every step from now on together with the other ranks, each with the same batches. All have to be in one
+    /// state.
+    ///
+    /// # Errors
+    /// The ranks cannot share the model's steps, are too many or no power of two, or another one is in another state.
+    pub fn join(&mut self, exchange: Box<dyn Exchange>) -> Result<(), RanksError> {
+        let (ranks, needs) = (exchange.ranks(), self.model.needs());
+        if !ranks.is_power_of_two() || ranks > SHARDS {
+            return Err(RanksError::Count { ranks, most: SHARDS });
+        }
+        let hindrance = match () {
+            () if self.device != Device::Cpu => Some("it is computed on a GPU"),
+            () if !needs.embeds() => Some("it has no embeddings, so there is next to nothing to compute"),
+            () if needs.layers > 1 || needs.snapshots > 1 => {
+                Some("its samples have several layers or snapshots")
+            }
+            () if self.defers() => Some("gradient_delay_batches is not 0"),
+            () => None,
+        };
+        if let (Some(hindrance), true) = (hindrance, ranks > 1) {
+            return Err(RanksError::Model(hindrance));
+        }
+        self.scratch.get_mut().ranks = Some(Ranks::new(exchange));
+        self.compare_ranks()
+    }
+
+    /// What this rank has passed to the others so far.
+    #[must_use]
+    pub fn traffic(&self) -> Traffic {
+        self.scratch.lock().ranks.as_ref().map_or_else(Traffic::default, Ranks::traffic)
+    }
+
+    /// Whether all ranks have learned the same, bit for bit. Every rank asks at the same step; with one there is
+    /// nothing to compare.
+    ///
+    /// # Errors
+    /// Another one has learned something else, or is lost.
+    pub fn compare_ranks(&mut self) -> Result<(), RanksError> {
+        let Scratch { ranks: Some(ranks), fresh, .. } = self.scratch.get_mut() else { return Ok(()) };
+        let mut digest = Xxh3::new();
+        digest.update(&self.steps.to_le_bytes());
+        digest.update(&self.adam.steps().to_le_bytes());
+        for (_, weights) in self.model.parameters.iter() {
+            digest.update(bytemuck::cast_slice(weights.data()));
+        }
+        // The memory that the last step wrote stands for all of it: rows are made of rows and weights.
+        digest.update(bytemuck::cast_slice(fresh));
+        ranks.compare(digest.digest(), self.steps)
+    }
+
+    /// The same after every hundredth step.
+    pub(super) fn compare_sometimes(&mut self) -> Result<(), RanksError> {
+        if self.steps.is_multiple_of(COMPARE_STEPS) { self.compare_ranks() } else { Ok(()) }
+    }
+}
+
+impl PreparedBatch {
+    /// The rows that this batch reads, whole and cut among so many `ranks`, if its sample has one layer.
+    #[must_use]
+    pub fn rows_read(&self, ranks: usize) -> RowsRead {
+        let (events, blocks) = (self.scored().len(), self.pairs.blocks());
+        let (pairs, neighbors) = (self.neighborhood.pairs(), self.neighborhood.neighbors());
+        let fanout = neighbors.len() / pairs.len().max(1);
+        let mut reader = vec![usize::MAX; self.neighborhood.nodes().nodes().len()];
+        let read = |rank: usize, marks: &mut [usize]| {
+            let own = super::shards::cut(rank, ranks, events);
+            let seeds = (0..blocks).flat_map(|block| block * events + own.start..block * events + own.end);
+            let mut count = 0;
+            for seed in seeds {
+                let slots = neighbors[seed * fanout..][..fanout].iter().chain(&pairs[seed..=seed]);
+                for &slot in slots.filter(|slot| **slot != EMPTY_SLOT) {
+                    let mark = &mut marks[slot as usize];
+                    count += usize::from(std::mem::replace(mark, rank) != rank);
+                }
+            }
+            count
+        };
+        let by_ranks = (0..ranks).map(|rank| read(rank, &mut reader)).sum();
+        RowsRead { distinct: reader.iter().filter(|mark| **mark != usize::MAX).count(), by_ranks }
+    }
+}

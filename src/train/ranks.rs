@@ -1,0 +1,216 @@
+//! [`Ranks`]: what processes that train one model together exchange in a step.
+//!
+//! Every rank holds the whole graph, memory and weights, and takes every step; of the virtual shards of a batch
+//! ([`shards`](super::shards)) it computes a run of its own, at fixed places. Four rounds of a step make up the rest:
+//!
+//! ```text
+//! 1  rows of the table, and fresh memory of the touched nodes       from who computed them, to all
+//! 2  losses and logits, to all; what flowed into rows of the table  to who computes these
+//! 3  gradients of the weights, a slice of all to each rank          which adds them up
+//! 4  the sums                                                       to all
+//! ```
+//! Sums are made in the binary tree over shards that one process has: the shards of a rank are a subtree, and ranks add
+//! up the subtrees' sums in the same order. So any number of ranks computes the same bits as one, and whatever else
+//! follows from a step (optimizer, memory, messages) each rank does for itself, to the same end. A batch with fewer
+//! shards than ranks is computed whole by each, without exchange.
+//!
+//! In a step a rank sends about `4 (1 - 1/R) (rows * width / R + rows * width + 2 * weights)` bytes, whatever the
+//! fanout is; nothing is sampled or fetched from others.
+
+use std::ops::Range;
+
+use thiserror::Error;
+
+use super::shards::{cut, sum_in_tree};
+use crate::device::exchange::{Exchange, ExchangeError, Message, Traffic};
+use crate::nn::{Gradients, Tensor};
+
+/// The others, and room for what comes from them.
+pub(super) struct Ranks {
+    exchange: Box<dyn Exchange>,
+    /// What flowed from the own parts into the rows of all nodes.
+    flowed: Vec<f32>,
+    /// Gradients of all weights.
+    gradients: Vec<f32>,
+    /// What the others have of what this rank adds up.
+    others: Vec<f32>,
+}
+
+/// Ranks that cannot train together.
+#[derive(Debug, Error)]
+pub enum RanksError {
+    /// Not a power of two, or more than a batch has parts.
+    #[error("{ranks} ranks cannot train together: their number has to be a power of two, {most} at most")]
+    Count {
+        /// How many there are.
+        ranks: usize,
+        /// How many there may be.
+        most: usize,
+    },
+    /// The model or its options leave nothing to share.
+    #[error("several ranks cannot share the steps of this model: {0}")]
+    Model(&'static str),
+    /// Another rank is in another state.
+    #[error(
+        "rank {rank} has another state than rank {other} after step {step}: they have other settings or data, or CPUs \
+         that compute other bits; start them again from one checkpoint, on equal CPUs"
+    )]
+    Apart {
+        /// This one.
+        rank: usize,
+        /// The first that differs.
+        other: usize,
+        /// Number of the step.
+        step: u64,
+    },
+    /// The exchange failed.
+    #[error(transparent)]
+    Exchange(#[from] ExchangeError),
+}
+
+impl Ranks {
+    pub fn new(exchange: Box<dyn Exchange>) -> Self {
+        Self { exchange, flowed: Vec::new(), gradients: Vec::new(), others: Vec::new() }
+    }
+
+    pub fn rank(&self) -> usize {
+        self.exchange.rank()
+    }
+
+    pub fn count(&self) -> usize {
+        self.exchange.ranks()
+    }
+
+    pub fn traffic(&self) -> Traffic {
+        self.exchange.traffic()
+    }
+
+    /// Bytes held.
+    pub fn bytes(&self) -> usize {
+        [&self.flowed, &self.others, &self.gradients]
+            .map(|held| held.capacity() * size_of::<f32>())
+            .iter()
+            .sum()
+    }
+
+    /// The parts of a batch that `rank` computes, of `parts`, which are at least as many as the ranks.
+    pub fn parts_of(&self, rank: usize, parts: usize) -> Range<usize> {
+        cut(rank, self.count(), parts)
+    }
+
+    /// What of `count` events or nodes, cut into `parts`, belongs to the parts of `rank`.
+    pub fn share_of(&self, rank: usize, parts: usize, count: usize) -> Range<usize> {
+        let own = self.parts_of(rank, parts);
+        cut(own.start, parts, count).start..cut(own.end - 1, parts, count).end
+    }
+
+    /// Completes columns of values that have a run of values from each rank, one after another, of these lengths, where
+    /// every rank has its own: round 1.
+    pub fn gather(&mut self, columns: Vec<(&mut [f32], Vec<usize>)>) -> Result<(), ExchangeError> {
+        let own = self.rank();
+        let mut messages: Vec<Message<'_>> =
+            columns.into_iter().flat_map(|(values, lengths)| gathered(own, values, &lengths)).collect();
+        self.exchange.round(&mut messages)
+    }
+
+    /// Completes `scores` as [`gather`](Self::gather) does. Where something flows into the table, `flowed` is what did
+    /// from each of the rank's own parts, a row for each of the `nodes` that are cut into `parts`; afterwards
+    /// [`flowed`](Self::flowed) is what did from all ranks: round 2.
+    pub fn gather_scores(
+        &mut self,
+        (scores, lengths): (&mut [f32], Vec<usize>),
+        flowed: &[Tensor],
+        (parts, nodes): (usize, usize),
+    ) -> Result<(), ExchangeError> {
+        let width = flowed.first().map_or(0, Tensor::cols);
+        let regions = self.regions(parts, nodes, width);
+        self.flowed.resize(nodes * width, 0.0);
+        sum_in_tree(&mut self.flowed, &flowed.iter().map(Tensor::data).collect::<Vec<_>>());
+        let own = self.rank();
+        let mut messages = gathered(own, scores, &lengths);
+        messages.extend(scattered(own, &self.flowed, &regions, &mut self.others));
+        self.exchange.round(&mut messages)
+    }
+
+    /// What flowed from the parts of each rank into the rows that this one computes.
+    pub fn flowed(&self, (parts, nodes): (usize, usize), width: usize) -> Vec<&[f32]> {
+        by_rank(self.rank(), &self.flowed, &self.regions(parts, nodes, width), &self.others)
+    }
+
+    /// Adds up the gradients of all ranks: rounds 3 and 4.
+    pub fn add_up(&mut self, gradients: &mut Gradients) -> Result<(), ExchangeError> {
+        self.gradients.clear();
+        gradients.append_to(&mut self.gradients);
+        let (own, ranks) = (self.rank(), self.count());
+        let regions: Vec<Range<usize>> =
+            (0..ranks).map(|rank| cut(rank, ranks, self.gradients.len())).collect();
+        self.exchange.round(&mut scattered(own, &self.gradients, &regions, &mut self.others))?;
+        let mut sum = vec![0.0; regions[own].len()];
+        sum_in_tree(&mut sum, &by_rank(own, &self.gradients, &regions, &self.others));
+        self.gradients[regions[own].clone()].copy_from_slice(&sum);
+        let lengths: Vec<usize> = regions.iter().map(Range::len).collect();
+        self.exchange.round(&mut gathered(own, &mut self.gradients, &lengths))?;
+        gradients.take_row(&self.gradients);
+        Ok(())
+    }
+
+    /// Compares `digest` of the state after `step` with those of the others.
+    pub fn compare(&mut self, digest: u64, step: u64) -> Result<(), RanksError> {
+        let (own, ranks, sent) = (self.rank(), self.count(), digest.to_le_bytes());
+        let mut received = vec![sent; ranks];
+        let others = received.iter_mut().enumerate().filter(|(rank, _)| *rank != own);
+        let mut messages: Vec<Message<'_>> =
+            others.map(|(rank, received)| Message { rank, sent: &sent, received }).collect();
+        self.exchange.round(&mut messages)?;
+        match received.iter().position(|other| *other != sent) {
+            Some(other) => Err(RanksError::Apart { rank: own, other, step }),
+            None => Ok(()),
+        }
+    }
+
+    /// The values of the rows of each rank among those of all nodes.
+    fn regions(&self, parts: usize, nodes: usize, width: usize) -> Vec<Range<usize>> {
+        let share = |rank| self.share_of(rank, parts, nodes);
+        (0..self.count()).map(|rank| share(rank).start * width..share(rank).end * width).collect()
+    }
+}
+
+/// Messages that pass the `own` run of values to all, and theirs here.
+fn gathered<'a>(own: usize, values: &'a mut [f32], lengths: &[usize]) -> Vec<Message<'a>> {
+    let (mut runs, mut left) = (Vec::with_capacity(lengths.len()), values);
+    for &length in lengths {
+        let (run, others) = left.split_at_mut(length);
+        runs.push(run);
+        left = others;
+    }
+    let sent: &[u8] = bytemuck::cast_slice(std::mem::take::<&mut [f32]>(&mut runs[own]));
+    let others = runs.into_iter().enumerate().filter(|(rank, _)| *rank != own);
+    others.map(|(rank, run)| Message { rank, sent, received: bytemuck::cast_slice_mut(run) }).collect()
+}
+
+/// Messages that pass to each rank its region of `values`, and what the others have of the `own` region here.
+fn scattered<'a>(
+    own: usize,
+    values: &'a [f32],
+    regions: &[Range<usize>],
+    others: &'a mut Vec<f32>,
+) -> Vec<Message<'a>> {
+    let length = regions[own].len();
+    others.resize(length * (regions.len() - 1), 0.0);
+    let (mut messages, mut left) = (Vec::with_capacity(regions.len()), &mut others[..]);
+    for (rank, region) in regions.iter().enumerate().filter(|(rank, _)| *rank != own) {
+        let (received, rest) = left.split_at_mut(length);
+        left = rest;
+        let sent = bytemuck::cast_slice(&values[region.clone()]);
+        messages.push(Message { rank, sent, received: bytemuck::cast_slice_mut(received) });
+    }
+    messages
+}
+
+/// The `own` region as each rank has it, after a round of [`scattered`].
+fn by_rank<'a>(own: usize, values: &'a [f32], regions: &[Range<usize>], others: &'a [f32]) -> Vec<&'a [f32]> {
+    let length = regions[own].len();
+    let other = |rank: usize| &others[(rank - usize::from(rank > own)) * length..][..length];
+    let of = |rank| if rank == own { &values[regions[own].clone()] } else { other(rank) };
+    (0..regions.len()).map(of).collect()
+}

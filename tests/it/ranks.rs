@@ -1,0 +1,362 @@
+//! Several ranks that train together learn what one process does, bit for bit; as threads of this process, and as processes
+//! of Open MPI.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, Instant};
+
+use evergraph::device::Device;
+use evergraph::device::exchange::{Exchange, ExchangeError, Message, Traffic, broadcast};
+use evergraph::model::walk::WalkOptions;
+use evergraph::model::{GatOptions, GraphMixerOptions, ModelOptions, TgatOptions, TgnOptions};
+use evergraph::train::{RanksError, StepMode, TrainError, Trainer, TrainerOptions};
+
+use serde_json::Value;
+
+use crate::shards::{BEFORE, STEP, step_by, try_step};
+use crate::skip::skipped;
+use crate::tgn_stream::{BATCH, Stream, options, tgn, wide};
+
+/// A test whose ranks do not meet ends.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// What the ranks share: messages under way, by the rank that sends them, and who is in a round.
+#[derive(Default)]
+struct Table {
+    sent: Vec<Vec<(usize, Vec<u8>)>>,
+    waiting: usize,
+    meetings: u64,
+}
+
+/// Ranks that are threads of this process.
+struct Threads {
+    rank: usize,
+    table: Arc<(Mutex<Table>, Condvar)>,
+    traffic: Traffic,
+}
+
+impl Threads {
+    fn new(ranks: usize) -> Vec<Self> {
+        let table = Table { sent: vec![Vec::new(); ranks], ..Table::default() };
+        let (table, traffic) = (Arc::new((Mutex::new(table), Condvar::new())), Traffic::default());
+        (0..ranks).map(|rank| Self { rank, table: table.clone(), traffic }).collect()
+    }
+
+    /// Waits until all are here.
+    fn meet(&self) -> Result<(), ExchangeError> {
+        let (table, changed) = &*self.table;
+        let mut table = table.lock().unwrap();
+        let meeting = table.meetings;
+        table.waiting += 1;
+        if table.waiting == table.sent.len() {
+            (table.waiting, table.meetings) = (0, meeting + 1);
+            changed.notify_all();
+        }
+        let (_table, timeout) =
+            changed.wait_timeout_while(table, PATIENCE, |table| table.meetings == meeting).unwrap();
+        let lost = ExchangeError::Lost { rank: self.rank, round: self.traffic.rounds, waited: PATIENCE };
+        if timeout.timed_out() { Err(lost) } else { Ok(()) }
+    }
+}
+
+impl Exchange for Threads {
+    fn rank(&self) -> usize {
+        self.rank
+    }
+
+    fn ranks(&self) -> usize {
+        self.table.0.lock().unwrap().sent.len()
+    }
+
+    fn round(&mut self, messages: &mut [Message<'_>]) -> Result<(), ExchangeError> {
+        self.traffic.rounds += 1;
+        self.traffic.bytes += messages.iter().map(|message| message.sent.len() as u64).sum::<u64>();
+        let sent = messages.iter().map(|message| (message.rank, message.sent.to_vec())).collect();
+        self.table.0.lock().unwrap().sent[self.rank] = sent;
+        self.meet()?;
+        for (other, sent) in self.table.0.lock().unwrap().sent.iter().enumerate() {
+            let sent = sent.iter().filter(|(to, _)| *to == self.rank);
+            let expected = messages.iter_mut().filter(|message| message.rank == other);
+            sent.zip(expected).for_each(|((_, sent), message)| message.received.copy_from_slice(sent));
+        }
+        self.meet()
+    }
+
+    fn traffic(&self) -> Traffic {
+        self.traffic
+    }
+}
+
+/// Runs `each` as so many ranks, on a thread each.
+fn as_ranks<R: Send>(ranks: usize, each: impl Fn(Threads) -> R + Sync) -> Vec<R> {
+    std::thread::scope(|scope| {
+        let each = &each;
+        let ranks = Threads::new(ranks).into_iter();
+        let threads: Vec<_> = ranks.map(|rank| scope.spawn(move || each(rank))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    })
+}
+
+fn models() -> Vec<TrainerOptions> {
+    let mixer =
+        GraphMixerOptions { edge_feature_dim: 2, node_feature_dim: 3, ..GraphMixerOptions::default() };
+    let tgat = TgatOptions { layers: 1, edge_feature_dim: 2, node_feature_dim: 3, ..TgatOptions::default() };
+    let gat = GatOptions { layers: 1, edge_feature_dim: 2, node_feature_dim: 3, ..GatOptions::default() };
+    let jodie = TgnOptions { edge_feature_dim: 2, node_feature_dim: 3, ..TgnOptions::jodie() };
+    let walks = WalkOptions { steps: 2, dimension: 32, hidden: [12, 8], ..WalkOptions::default() };
+    let with_walks = ModelOptions::from(tgn()).with_walks(Some(walks));
+    let models: [ModelOptions; 6] =
+        [tgn().into(), with_walks, jodie.into(), mixer.into(), tgat.into(), gat.into()];
+    let in_bf16 = TrainerOptions { gradient_delay_batches: 0, ..wide() };
+    models.into_iter().map(|model| TrainerOptions { model, ..options() }).chain([in_bf16]).collect()
+}
+
+#[test]
+fn any_number_of_ranks_learns_the_same_bits_as_one_process() {
+    let stream = Stream::new((BEFORE + STEP) / BATCH);
+    let learn = |trainer: &mut Trainer| {
+        let mut losses = Vec::new();
+        // Batches of one part, which ranks do not share, and of two and more; one that is only scored or remembered.
+        for (events, mode) in [
+            (0..1, StepMode::Train),
+            (1..BEFORE, StepMode::Train),
+            (BEFORE..BEFORE + 400, StepMode::Train),
+            (BEFORE + 400..BEFORE + 500, StepMode::StateOnly),
+            (BEFORE + 500..BEFORE + 600, StepMode::Train),
+            (BEFORE + 600..BEFORE + STEP, StepMode::Score),
+            (BEFORE..BEFORE + STEP, StepMode::Train),
+        ] {
+            let report = step_by(&stream, trainer, events, (false, mode));
+            let scores = report.positive.iter().chain(&report.negative).map(|score| score.to_bits());
+            losses.push((report.loss.to_bits(), scores.collect::<Vec<_>>(), report.touched));
+        }
+        let mut saved = Vec::new();
+        trainer.save(&mut saved).unwrap();
+        (losses, saved)
+    };
+    for options in models() {
+        let expected = learn(&mut Trainer::new(options, &Device::Cpu).unwrap());
+        for ranks in [1, 2, 4, 8] {
+            let learned = as_ranks(ranks, |exchange| {
+                let mut trainer = Trainer::new(options, &Device::Cpu).unwrap();
+                trainer.join(Box::new(exchange)).unwrap();
+                let learned = learn(&mut trainer);
+                trainer.compare_ranks().unwrap();
+                (learned, trainer.traffic())
+            });
+            for (rank, (learned, traffic)) in learned.into_iter().enumerate() {
+                assert!(learned == expected, "rank {rank} of {ranks}: {options:?}");
+                assert_eq!(traffic.bytes > 1000, ranks > 1, "{traffic:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn ranks_that_cannot_train_together_say_why() {
+    let join = |options: TrainerOptions, ranks| {
+        let joined = as_ranks(ranks, |exchange| {
+            let mut trainer = Trainer::new(options, &Device::Cpu).unwrap();
+            trainer.join(Box::new(exchange)).map_err(|error| error.to_string())
+        });
+        joined.into_iter().find_map(Result::err)
+    };
+    let model = |model: ModelOptions| TrainerOptions { model, ..options() };
+    for (options, ranks, why) in [
+        (options(), 3, "power of two"),
+        (options(), 16, "8 at most"),
+        (model(WalkOptions::default().into()), 2, "no embeddings"),
+        (model(TgatOptions::default().into()), 2, "several layers"),
+        (TrainerOptions { gradient_delay_batches: 3, ..options() }, 2, "gradient_delay_batches"),
+    ] {
+        let error = join(options, ranks).unwrap();
+        assert!(error.contains(why), "{error}");
+    }
+    assert_eq!(join(model(WalkOptions::default().into()), 1), None);
+    assert_eq!(join(options(), 2), None);
+}
+
+#[test]
+fn ranks_in_other_states_are_found_out() {
+    let joined = as_ranks(2, |exchange| {
+        let seed = exchange.rank() as u64;
+        let mut trainer = Trainer::new(TrainerOptions { seed, ..options() }, &Device::Cpu).unwrap();
+        trainer.join(Box::new(exchange))
+    });
+    for (own, joined) in joined.into_iter().enumerate() {
+        assert!(
+            matches!(joined, Err(RanksError::Apart { rank, other, step: 0 }) if rank == own && other == 1 - own)
+        );
+    }
+    // Another learning rate at one of them: it is found after the hundredth step.
+    let stream = Stream::new((BEFORE + STEP) / BATCH);
+    let ended = as_ranks(2, |exchange| {
+        let learning_rate = options().learning_rate * if exchange.rank() == 1 { 1.01 } else { 1.0 };
+        let mut trainer = Trainer::new(TrainerOptions { learning_rate, ..options() }, &Device::Cpu).unwrap();
+        trainer.join(Box::new(exchange)).unwrap();
+        (0..200).find_map(|_| try_step(&stream, &mut trainer, 0..200, (false, StepMode::Train)).err())
+    });
+    for ended in ended {
+        assert!(matches!(ended, Some(TrainError::Ranks(RanksError::Apart { step: 100, .. }))), "{ended:?}");
+    }
+}
+
+#[test]
+fn all_ranks_get_what_the_first_has() {
+    for bytes in [Vec::new(), (0..100_u8).collect::<Vec<_>>()] {
+        let got = as_ranks(4, |mut exchange| {
+            let mut held = if exchange.rank() == 0 { bytes.clone() } else { vec![7; 3] };
+            broadcast(&mut exchange, &mut held).unwrap();
+            held
+        });
+        assert!(got.iter().all(|got| *got == bytes));
+    }
+}
+
+/// `mpiexec` as `scripts/setup.sh test` installs it.
+fn mpiexec() -> Option<PathBuf> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(".cache/tools/mpi/bin/mpiexec");
+    if path.exists() {
+        return Some(path);
+    }
+    assert!(std::env::var_os("EVERGRAPH_MPI").is_none(), "EVERGRAPH_MPI requires {}", path.display());
+    skipped("Open MPI (scripts/setup.sh test installs it)");
+    None
+}
+
+/// `evergraph bench cluster` on the events of `folder`, with small rows.
+fn cluster(folder: &Path, mpiexec: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_evergraph"));
+    let fixed = ["bench", "cluster", "--events", "events.csv", "--row-dimension", "4", "--json", "-"];
+    command.args(fixed).arg("--mpiexec").arg(mpiexec).args(args).current_dir(folder);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+fn events(folder: &Path, count: u64) {
+    let rows: String = (0..count).map(|i| format!("u{},i{},{i}\n", i % 251, i * i % 97)).collect();
+    std::fs::write(folder.join("events.csv"), format!("src,dst,ts\n{rows}")).unwrap();
+}
+
+fn figures(output: &Output) -> Value {
+    let Output { status, stdout, stderr } = output;
+    assert!(status.success(), "{}", String::from_utf8_lossy(stderr));
+    serde_json::from_slice(stdout).unwrap()
+}
+
+#[test]
+fn processes_of_open_mpi_learn_the_same_bits() {
+    let (folder, Some(mpiexec)) = (tempfile::tempdir().unwrap(), mpiexec()) else { return };
+    events(folder.path(), 3_000);
+    for args in [["--ranks", "1,2,4", "--model", "tgn"], ["--ranks", "2,1", "--model", "graphmixer"]] {
+        let figures = figures(&cluster(folder.path(), &mpiexec, &args).output().unwrap());
+        assert_eq!(
+            (&figures["bench"], &figures["bits_equal"]),
+            (&"cluster".into(), &true.into()),
+            "{figures}"
+        );
+        assert_eq!((&figures["events"], &figures["batches"]), (&3_000.into(), &5.into()));
+        let ranks = figures["ranks"].as_array().unwrap();
+        let number =
+            |ranks: &Value, key: &str| ranks[key].as_f64().unwrap_or_else(|| panic!("{key}: {ranks}"));
+        let counts: Vec<_> = ranks.iter().map(|ranks| number(ranks, "ranks")).collect();
+        assert!(counts == [1.0, 2.0, 4.0] || counts == [1.0, 2.0], "in order: {counts:?}");
+        for ranks in ranks {
+            let shared = number(ranks, "ranks") > 1.0;
+            assert_eq!(number(ranks, "bytes_exchanged") > 1e5, shared, "{ranks}");
+            assert_eq!(number(ranks, "unique_row_overlap_ratio") > 0.0, shared, "{ranks}");
+            // Four rounds of a step, and some to compare what was learned.
+            assert!(number(ranks, "rounds_per_batch") >= 4.0 || !shared, "{ranks}");
+            for key in ["cpu_seconds", "events_per_second", "modeled_events_per_second", "modeled_speedup"] {
+                assert!(number(ranks, key) > 0.0, "{key}: {ranks}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_cluster_that_cannot_start_says_why() {
+    let folder = tempfile::tempdir().unwrap();
+    events(folder.path(), 300);
+    let errors = |mpiexec: &Path, args: &[&str]| {
+        let output = cluster(folder.path(), mpiexec, args).output().unwrap();
+        assert!(!output.status.success());
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    for (args, why) in [
+        (&["--ranks", "3"][..], "powers of two"),
+        (&["--ranks", "16"], "8 at most"),
+        (&["--ranks", "1,2", "--checkpoint", "kept"], "one number of ranks"),
+        (&["--ranks", "2"], "install Open MPI"),
+    ] {
+        let said = errors(Path::new("no-mpiexec-here"), args);
+        assert!(said.contains(why), "{said}");
+    }
+    let Some(mpiexec) = mpiexec() else { return };
+    let said = errors(&mpiexec, &["--ranks", "2", "--model", "walk"]);
+    assert!(said.contains("no embeddings"), "{said}");
+}
+
+/// Processes that train as ranks on the events of `folder`.
+fn ranks_of(folder: &Path) -> Vec<i32> {
+    let processes = std::fs::read_dir("/proc").unwrap().filter_map(Result::ok);
+    let is_rank = |pid: &i32| {
+        let of = std::fs::read_link(format!("/proc/{pid}/cwd")).is_ok_and(|of| of == folder);
+        let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let line = String::from_utf8_lossy(&line).into_owned();
+        // `mpiexec` has these arguments, too.
+        let is_program = line.split('\0').next() == Some(env!("CARGO_BIN_EXE_evergraph"));
+        of && is_program && line.contains("--rank-of")
+    };
+    processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(is_rank).collect()
+}
+
+/// Kills one of four ranks so many times, at random moments, and compares what they learn in the end.
+fn kill_ranks(kills: usize) {
+    let (folder, Some(mpiexec)) = (tempfile::tempdir().unwrap(), mpiexec()) else { return };
+    let folder_path = folder.path().canonicalize().unwrap();
+    events(folder.path(), 24_000);
+    let kept = |name: &str| std::fs::read(folder.path().join(name)).unwrap();
+    let args = ["--ranks", "4", "--checkpoint-batches", "3", "--restarts", "1000", "--checkpoint"];
+    let unbroken = cluster(folder.path(), &mpiexec, &[&args[..], &["unbroken"]].concat()).output().unwrap();
+    figures(&unbroken);
+    let mut killed = 0;
+    while killed < kills {
+        _ = std::fs::remove_file(folder.path().join("broken"));
+        let mut command = cluster(folder.path(), &mpiexec, &[&args[..], &["broken"]].concat());
+        let mut running = command.stderr(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
+        let begun = Instant::now();
+        let ended = loop {
+            if let Some(ended) = running.try_wait().unwrap() {
+                break ended;
+            }
+            assert!(begun.elapsed() < Duration::from_secs(600), "the ranks come to no end");
+            // Anything from the start of the ranks to their end.
+            let wait = evergraph::device::rng::below(
+                [7, killed as u64, begun.elapsed().as_nanos() as u64, 0],
+                2_500,
+            );
+            std::thread::sleep(Duration::from_millis(u64::from(wait)));
+            let ranks = ranks_of(&folder_path);
+            if killed < kills && ranks.len() == 4 {
+                let pid = rustix::process::Pid::from_raw(ranks[killed % 4]).unwrap();
+                killed +=
+                    usize::from(rustix::process::kill_process(pid, rustix::process::Signal::KILL).is_ok());
+            }
+        };
+        assert!(ended.success(), "{ended} after {killed} kills");
+        assert!(kept("broken") == kept("unbroken"), "other bits after {killed} kills");
+    }
+}
+
+#[test]
+fn a_killed_rank_changes_nothing_of_what_is_learned() {
+    kill_ranks(3);
+}
+
+#[test]
+#[ignore = "measures; takes minutes"]
+fn fifty_killed_ranks_change_nothing_of_what_is_learned() {
+    kill_ranks(50);
+}
