@@ -5,7 +5,7 @@ CARGO_HOME ?= $(HOME)/.cargo
 export PATH := $(CARGO_HOME)/bin:$(CURDIR)/.cache/tools/bin:$(PATH)
 
 .PHONY: help demo test fuzz schemathesis debezium feast feed-bench soak kills check fmt manifests package peers ops-peers learn-peers index-peers \
-	overload device-run drift learning-curve cache-bench bus-bench prequential models screenshots gpu
+	overload device-run drift learning-curve cache-bench bus-bench cluster-bench replicas prequential models screenshots gpu
 
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 18
@@ -129,6 +129,16 @@ cache-bench: ## replay what training reads through caches of rows, and write pag
 	cargo build --release --locked --bin evergraph-research
 	@target/release/evergraph-research cache --events "$(DATA)/wikipedia.csv.gz" --events "$(DATA)/oss-commits.csv.gz" \
 		--events-max 200000 --json docs/benchmarks/cache.json --page docs/benchmarks/cache.md
+
+replicas: ## measure requests per second by read replicas, and write page and figures; as root, for control groups
+	@scripts/setup.sh test
+	REPLICAS_OUT=$(CURDIR)/docs/benchmarks cargo test --locked --release --test it replicas:: -- --ignored --nocapture
+
+cluster-bench: ## measure ranks that train together, and write page and figures; DATA=folder with wikipedia.csv.gz
+	@[ -e "$(DATA)/wikipedia.csv.gz" ] || { echo "cluster-bench: there is no $(DATA)/wikipedia.csv.gz" >&2; exit 1; }
+	@scripts/setup.sh test
+	cargo build --release --locked --bin evergraph
+	python3 -B benches/cluster/measure.py --data "$(DATA)"
 
 bus-bench: ## count bytes of edge rows over the bus by the size of the cache, and write page and figures; DATA=folder of event files
 	@for name in wikipedia oss-commits; do [ -e "$(DATA)/$$name.csv.gz" ] || { \

@@ -8,6 +8,7 @@ pub mod bench;
 mod check;
 mod checkpoint;
 mod client;
+mod cluster;
 mod dead_letters;
 mod demo;
 pub mod device;
@@ -70,6 +71,8 @@ enum Command {
     Export(export::ExportArgs),
     /// The change feed: deliver all embeddings again
     Feed(feed::FeedArgs),
+    /// A leader and its read replicas side by side
+    Cluster(cluster::ClusterArgs),
     /// Events that were refused: list and show them, and send them again after a mapping was mended
     DeadLetters(dead_letters::DeadLettersArgs),
     /// Show the log level of a running daemon, or change it until the next start
@@ -156,6 +159,7 @@ pub fn main() -> ExitCode {
         Command::Source(args) => source::run(&args),
         Command::Export(args) => export::run(&args),
         Command::Feed(args) => feed::run(&args),
+        Command::Cluster(args) => cluster::run(&args),
         Command::DeadLetters(args) => dead_letters::run(&args),
         Command::LogLevel(args) => log_level::run(&args),
         Command::Log(args) => log::run(&args),

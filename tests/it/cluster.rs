@@ -16,7 +16,7 @@ use crate::live::small_engine;
 use crate::process::{Moments, PATIENCE, Process, Start, evergraph};
 
 /// A daemon with small rows.
-fn daemon(broker: &Broker, topics: &str, role: &str, data: &Path) -> Start {
+pub fn daemon(broker: &Broker, topics: &str, role: &str, data: &Path) -> Start {
     let small = ["memory", "time", "embedding"];
     let start =
         small.iter().fold(Start::in_dir(data), |start, of| start.set(&format!("model.{of}_dimension=8")));
@@ -33,7 +33,7 @@ fn edge(src: &str, dst: &str, ts: u64) -> Value {
 }
 
 /// Events of a stream in which some pairs come again.
-fn events(from: u64, to: u64) -> Vec<Value> {
+pub fn events(from: u64, to: u64) -> Vec<Value> {
     let event = |i: u64| {
         let mut event = edge(&format!("u{}", i * 7 % 31), &format!("i{}", i * i % 13), i);
         if i * i % 13 < 6 {
@@ -44,7 +44,7 @@ fn events(from: u64, to: u64) -> Vec<Value> {
     (from..to).map(event).collect()
 }
 
-fn push(process: &Process, lines: &[Value]) -> Value {
+pub fn push(process: &Process, lines: &[Value]) -> Value {
     let lines: String = lines.iter().map(|line| format!("{line}\n")).collect();
     let (status, response) = process.post("/v1/events", "application/x-ndjson", &lines).unwrap();
     assert_eq!(status, 200, "{response}");
@@ -52,7 +52,7 @@ fn push(process: &Process, lines: &[Value]) -> Value {
 }
 
 /// Waits until everything below `position` is learned, or applied, there.
-fn reflects(process: &Process, position: u64) -> Value {
+pub fn reflects(process: &Process, position: u64) -> Value {
     process.wait_until(&format!("{position} is reflected"), |status| {
         status["freshness"]["applied_position"] == position
             && status["freshness"]["indexed_position"] == position
@@ -60,7 +60,7 @@ fn reflects(process: &Process, position: u64) -> Value {
 }
 
 /// Waits until replicas have what the leader has last published.
-fn is_shipped(leader: &Process, replica: &Process, position: u64) {
+pub fn is_shipped(leader: &Process, replica: &Process, position: u64) {
     let version = reflects(leader, position)["freshness"]["model_version"].clone();
     replica.wait_until("the replica has it all", |status| {
         let freshness = &status["freshness"];

@@ -78,6 +78,7 @@ mod protocol_learned;
 mod python_package;
 mod ranks;
 mod registry;
+mod replicas;
 mod research;
 mod serving;
 mod shards;

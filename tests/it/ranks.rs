@@ -268,7 +268,7 @@ fn processes_of_open_mpi_learn_the_same_bits() {
             assert_eq!(number(ranks, "unique_row_overlap_ratio") > 0.0, shared, "{ranks}");
             // Four rounds of a step, and some to compare what was learned.
             assert!(number(ranks, "rounds_per_batch") >= 4.0 || !shared, "{ranks}");
-            for key in ["cpu_seconds", "events_per_second", "modeled_events_per_second", "modeled_speedup"] {
+            for key in ["cpu_seconds", "events_per_second", "alone_cpu_seconds", "modeled_speedup"] {
                 assert!(number(ranks, key) > 0.0, "{key}: {ranks}");
             }
         }
@@ -350,13 +350,9 @@ fn kill_ranks(kills: usize) {
     }
 }
 
+/// `RANK_KILLS` is how many, 3 if it is not set.
 #[test]
 fn a_killed_rank_changes_nothing_of_what_is_learned() {
-    kill_ranks(3);
-}
-
-#[test]
-#[ignore = "measures; takes minutes"]
-fn fifty_killed_ranks_change_nothing_of_what_is_learned() {
-    kill_ranks(50);
+    let kills = std::env::var("RANK_KILLS").ok().and_then(|kills| kills.parse().ok());
+    kill_ranks(kills.unwrap_or(3));
 }

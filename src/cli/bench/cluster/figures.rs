@@ -9,7 +9,7 @@
 
 use std::path::Path;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::cli::bench::per_second;
@@ -53,6 +53,13 @@ pub struct RankReport {
     pub digest: String,
 }
 
+/// What so many ranks measured: training together, and each alone with as many beside it, which one rank does in any case.
+#[derive(Debug, Default)]
+pub struct Run {
+    pub together: Vec<RankReport>,
+    pub apart: Vec<RankReport>,
+}
+
 /// The figures of one number of ranks.
 #[derive(Debug, Serialize)]
 pub struct Ranks {
@@ -76,7 +83,10 @@ pub struct Ranks {
     pub clock_ratio: f64,
     /// By the model, with the network that was given.
     pub modeled_events_per_second: f64,
-    /// The same beside that of one rank, if that was measured.
+    /// CPU time of a process that trains alone, with as many beside it as ranks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub alone_cpu_seconds: Option<f64>,
+    /// The model's rate beside that of such a process.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub modeled_speedup: Option<f64>,
     pub digest: String,
@@ -140,18 +150,21 @@ impl Link {
 
 impl Ranks {
     #[allow(clippy::cast_precision_loss)] // counts of a benchmark fit
-    fn of(reports: &[RankReport], network: Network) -> Result<Self> {
+    fn of(run: &Run, network: Network) -> Result<Self> {
+        let reports = &run.together;
         let first = reports.first().context("there are no ranks")?;
-        let count = reports.len() as f64;
-        let mean = |of: fn(&RankReport) -> f64| reports.iter().map(of).sum::<f64>() / count;
+        let alone = if let [one] = &reports[..] { std::slice::from_ref(one) } else { &run.apart };
+        let alone =
+            alone.iter().map(RankReport::computed).reduce(|a, b| a + b).map(|sum| sum / alone.len() as f64);
+        let mean = |of: fn(&RankReport) -> f64| reports.iter().map(of).sum::<f64>() / reports.len() as f64;
         let most = |of: fn(&RankReport) -> f64| reports.iter().map(of).fold(0.0, f64::max);
         let (events, seconds) = (first.events, most(|report| report.seconds));
         let computed = most(RankReport::computed);
         let (rounds, bytes) = (mean(|report| report.rounds as f64), mean(|report| report.bytes as f64));
         let rate = |seconds: f64| per_second(usize::try_from(events).unwrap_or(usize::MAX), seconds);
         let here = rate(computed + first.link.seconds(rounds, bytes));
+        let there = computed + network.link().seconds(rounds, bytes);
         let batches = first.batches.max(1) as f64;
-        ensure!(first.batches > 0, "nothing was left to train; remove the checkpoint to begin again");
         Ok(Self {
             ranks: reports.len(),
             cpu_seconds: computed,
@@ -165,9 +178,10 @@ impl Ranks {
             unique_row_overlap_ratio: 1.0 - first.rows_distinct as f64 / first.rows_read.max(1) as f64,
             exchange_here: first.link,
             modeled_here_events_per_second: here,
-            clock_ratio: rate(seconds) / here,
-            modeled_events_per_second: rate(computed + network.link().seconds(rounds, bytes)),
-            modeled_speedup: None,
+            clock_ratio: rate(seconds) / here.max(f64::MIN_POSITIVE),
+            modeled_events_per_second: rate(there),
+            alone_cpu_seconds: alone,
+            modeled_speedup: alone.map(|alone| alone / there.max(f64::MIN_POSITIVE)),
             digest: first.digest.clone(),
         })
     }
@@ -175,13 +189,9 @@ impl Ranks {
 
 impl Figures {
     /// Of what the ranks of each run reported.
-    pub fn of(runs: &[Vec<RankReport>], network: Network) -> Result<Self> {
-        let mut ranks = runs.iter().map(|run| Ranks::of(run, network)).collect::<Result<Vec<_>>>()?;
-        let alone = ranks.iter().find(|ranks| ranks.ranks == 1).map(|ranks| ranks.modeled_events_per_second);
-        for ranks in &mut ranks {
-            ranks.modeled_speedup = alone.map(|alone| ranks.modeled_events_per_second / alone);
-        }
-        let all = runs.iter().flatten();
+    pub fn of(runs: &[Run], network: Network) -> Result<Self> {
+        let ranks = runs.iter().map(|run| Ranks::of(run, network)).collect::<Result<Vec<_>>>()?;
+        let all = runs.iter().flat_map(|run| run.together.iter().chain(&run.apart));
         let first = all.clone().next().context("nothing was measured")?;
         let bits_equal = all.clone().all(|report| report.digest == first.digest);
         Ok(Self { events: first.events, batches: first.batches, network, ranks, bits_equal })
@@ -191,6 +201,9 @@ impl Figures {
 /// The figures, for people.
 pub fn print_summary(figures: &Figures) {
     let Network { gbps, latency_us } = figures.network;
+    if figures.batches == 0 {
+        output::print_status("nothing was left to train: the checkpoint is of the whole stream");
+    }
     for ranks in &figures.ranks {
         let speedup = ranks.modeled_speedup.map_or_else(String::new, |speedup| format!(" ({speedup:.2}×)"));
         output::print_status(&format!(
@@ -239,10 +252,10 @@ mod tests {
         let two = &figures.ranks[1];
         assert!((two.modeled_events_per_second - 1000.0 / (0.5 + 0.1 + 0.1)).abs() < 1e-6, "{two:?}");
         assert!((two.modeled_here_events_per_second - 1000.0 / (0.5 + 0.4 + 1.0)).abs() < 1e-6);
-        assert!((two.modeled_speedup.unwrap() - 1.1 / 0.7).abs() < 1e-6);
+        assert!((two.modeled_speedup.unwrap() - 1.4 / 0.7).abs() < 1e-6, "beside one with another beside it");
         assert!((two.unique_row_overlap_ratio - 0.25).abs() < 1e-9);
         assert_eq!((two.cpu_seconds, two.bytes_per_batch), (0.5, 100_000.0));
-        let runs = [vec![report(1.0, 0, "a"), report(1.0, 0, "b")]];
+        let runs = [Run { together: vec![report(1.0, 0, "a"), report(1.0, 0, "b")], apart: Vec::new() }];
         assert!(!Figures::of(&runs, network).unwrap().bits_equal);
     }
 }

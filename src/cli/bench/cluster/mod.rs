@@ -15,7 +15,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, bail, ensure};
 use clap::Args;
 
-use self::figures::{Figures, Network, RankReport, print_summary};
+use self::figures::{Figures, Network, RankReport, Run, print_summary};
 use super::deliver;
 use crate::cli::eval::ModelName;
 use crate::cli::output;
@@ -81,6 +81,9 @@ pub(super) struct ClusterArgs {
     /// Be one of the ranks, and write what it measured to this folder
     #[arg(long, value_name = "DIR", hide = true)]
     rank_of: Option<PathBuf>,
+    /// As a rank, train the whole of every batch, without the others
+    #[arg(long, hide = true)]
+    apart: bool,
 }
 
 /// Runs the benchmark, or one rank of it.
@@ -101,7 +104,11 @@ pub(super) fn run(args: &ClusterArgs) -> anyhow::Result<()> {
     let mut reports = Vec::new();
     for &count in &ranks {
         output::print_status(&format!("{count} ranks …"));
-        reports.push(start(args, count)?);
+        let together = start(args, count, false)?;
+        // A core may be half of one, and memory is shared: what one process computes has as many beside it.
+        let apart =
+            if count == 1 || args.checkpoint.is_some() { Vec::new() } else { start(args, count, true)? };
+        reports.push(Run { together, apart });
     }
     let figures = Figures::of(&reports, network)?;
     print_summary(&figures);
@@ -111,20 +118,25 @@ pub(super) fn run(args: &ClusterArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Starts so many ranks, again if one is lost and there is a checkpoint, and returns what they measured.
-fn start(args: &ClusterArgs, count: u32) -> anyhow::Result<Vec<RankReport>> {
+/// Starts so many ranks, again if one is lost and there is a checkpoint, and returns what they measured. Apart, each of
+/// them trains alone.
+fn start(args: &ClusterArgs, count: u32, apart: bool) -> anyhow::Result<Vec<RankReport>> {
     let mut left = args.checkpoint.as_ref().map_or(0, |_| args.restarts);
     loop {
         let folder = std::env::temp_dir().join(format!("evergraph-ranks-{}", uuid::Uuid::new_v4()));
         std::fs::create_dir(&folder).with_context(|| folder.display().to_string())?;
-        let ended = command(args, count, &folder)?.status();
+        let mut command = command(args, count, &folder)?;
+        command.args(apart.then_some("--apart"));
+        let ended = command.status();
         let reports =
             (0..count).map(|rank| RankReport::read(&folder, rank)).collect::<anyhow::Result<Vec<_>>>();
         // What stays there is small.
         _ = std::fs::remove_dir_all(&folder);
         let ended = ended.with_context(|| {
             let program = args.mpiexec.display();
-            format!("{program} does not start; install Open MPI (Debian: openmpi-bin), or name it with --mpiexec")
+            format!(
+                "{program} does not start; install Open MPI (Debian: openmpi-bin), or name it with --mpiexec"
+            )
         })?;
         if ended.success() {
             return reports;

@@ -47,12 +47,17 @@ fn train(args: &ClusterArgs, mut exchange: Mpi) -> Result<RankReport> {
     let (precision, seed) = (args.matmul_precision.checked()?, args.seed);
     let options = TrainerOptions { model, precision, seed, ..TrainerOptions::default() };
     let link = probe(&mut exchange)?;
-    let (rank, ranks) = (exchange.rank(), exchange.ranks());
+    let (rank, ranks) = (exchange.rank(), if args.apart { 1 } else { exchange.ranks() });
     let mut trainer = match &args.checkpoint {
         Some(path) => restored(path, options, &mut exchange)?,
         None => Trainer::new(options, &Device::Cpu)?,
     };
-    trainer.join(Box::new(exchange))?;
+    // Apart, the others are still waited for in the end: MPI ends for all at once.
+    let mut apart = None;
+    match args.apart {
+        true => apart = Some(exchange),
+        false => trainer.join(Box::new(exchange))?,
+    }
     let no_rows = FeatureStore::new(0);
     let world = World { view: graph.view(), edge_features: &rows, node_features: &no_rows, sampler: None };
     let mut destinations = DestinationPool::new();
@@ -92,6 +97,7 @@ fn train(args: &ClusterArgs, mut exchange: Mpi) -> Result<RankReport> {
     let mut learned = Vec::new();
     trainer.save(&mut learned)?;
     report.digest = format!("{:016x}", xxh3_64(&learned));
+    drop(apart);
     Ok(report)
 }
 
