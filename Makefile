@@ -132,7 +132,7 @@ cache-bench: ## replay what training reads through caches of rows, and write pag
 
 replicas: ## measure requests per second by read replicas, and write page and figures; as root, for control groups
 	@scripts/setup.sh test
-	REPLICAS_OUT=$(CURDIR)/docs/benchmarks cargo test --locked --release --test it replicas:: -- --ignored --nocapture
+	REPLICAS_OUT=$(CURDIR)/docs/benchmarks cargo test --locked --profile checked --test it replicas:: -- --ignored --nocapture
 
 cluster-bench: ## measure ranks that train together, and write page and figures; DATA=folder with wikipedia.csv.gz
 	@[ -e "$(DATA)/wikipedia.csv.gz" ] || { echo "cluster-bench: there is no $(DATA)/wikipedia.csv.gz" >&2; exit 1; }

@@ -45,12 +45,13 @@ fn no_read_is_refused_while_the_leader_restarts() {
     let Some(broker) = Broker::shared().filter(|broker| broker.is_kafka()) else { return };
     let data = [(); 3].map(|()| tempfile::tempdir().unwrap());
     let leaders = daemon(broker, "rolling", "leader", data[0].path());
-    let mut leader = leaders.ready();
+    let leader = leaders.ready();
     push(&leader, &events(0, 200));
     let replicas = [1, 2].map(|i: usize| daemon(broker, "rolling", "replica", data[i].path()).ready());
     replicas.iter().for_each(|replica| is_shipped(&leader, replica, 200));
     let (over, position) = (AtomicBool::new(false), AtomicU64::new(200));
-    std::thread::scope(|scope| {
+    let leader = std::thread::scope(|scope| {
+        let mut leader = leader;
         let readers: Vec<_> =
             replicas.iter().map(|replica| scope.spawn(|| read(replica, &over, &position))).collect();
         for round in 1..=3 {
@@ -72,6 +73,7 @@ fn no_read_is_refused_while_the_leader_restarts() {
                 refused.len()
             );
         }
+        leader
     });
     replicas.iter().for_each(|replica| is_shipped(&leader, replica, 800));
 

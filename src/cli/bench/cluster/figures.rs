@@ -245,8 +245,9 @@ mod tests {
     #[test]
     fn the_model_adds_up_computing_latency_and_bytes() {
         let network = Network { gbps: 0.08, latency_us: 2500.0 };
-        let runs =
-            [vec![report(1.0, 0, "a")], vec![report(0.5, 1_000_000, "a"), report(0.4, 1_000_000, "a")]];
+        let one = Run { together: vec![report(1.0, 0, "a")], apart: Vec::new() };
+        let together = vec![report(0.5, 1_000_000, "a"), report(0.4, 1_000_000, "a")];
+        let runs = [one, Run { together, apart: vec![report(1.2, 0, "a"), report(1.6, 0, "a")] }];
         let figures = Figures::of(&runs, network).unwrap();
         assert!(figures.bits_equal);
         let two = &figures.ranks[1];
