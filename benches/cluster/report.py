@@ -19,9 +19,9 @@ the same bits. The machine has {cores} cores of {cpu}. `make cluster-bench` meas
 with the median speedup of two ranks.
 
 - **computes**: CPU time of the slowest rank for an epoch, without the exchange.
-- **sends**: bytes that a rank sends in a batch, in {exchanges} exchanges.
-- **overlap**: the share of the rows read by the ranks' own events that another rank reads, too: what a table of each
-  rank's own would compute or fetch more than once.
+- **sends**: bytes that a rank sends in a batch, in four exchanges; one more compares ranks every hundred batches.
+- **overlap**: of the rows that the ranks read for their own events, the share that are of a row which a rank before reads,
+  too: what would be computed or fetched again if each rank had a table of its own.
 - **here**: events per second by the clock, through shared memory if nothing else is said, and beside it that rate over what
   the model says for this exchange, whose latency and bandwidth were measured before. With more ranks than cores, ranks
   take turns, and the clock says nothing about the model.
@@ -46,7 +46,6 @@ def pages(folder):
         cores=on["cores"],
         cpu=on["cpu"],
         rounds=found["rounds"],
-        exchanges=digits(max(ranks["rounds_per_batch"] for ranks in first["ranks"])),
         gbps=digits(network["gbps"]),
         latency=digits(network["latency_us"]),
     )
@@ -65,7 +64,7 @@ def row(name, ranks):
         f"{digits(ranks['bytes_per_batch'] / 1e6)} MB",
         f"{100 * ranks['unique_row_overlap_ratio']:.0f} %",
         f"{digits(ranks['events_per_second'])}/s",
-        f"{ranks['clock_ratio']:.2f}",
+        f"{ranks['clock_to_model_ratio']:.2f}",
         f"{digits(ranks['modeled_events_per_second'])}/s",
         f"{ranks['modeled_speedup']:.2f}",
     ]

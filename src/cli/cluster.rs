@@ -65,7 +65,23 @@ pub(super) fn run(args: &ClusterArgs) -> Result<()> {
     let ClusterCommand::Status { urls, daemon, json } = &args.command;
     let client = daemon.client(PATIENCE)?;
     let urls = if urls.is_empty() { std::slice::from_ref(&daemon.url) } else { urls };
-    let cluster = Cluster::of(urls.iter().map(|url| member(&client.elsewhere(url), url)).collect());
+    let mut members: Vec<Member> = std::thread::scope(|scope| {
+        let client = &client;
+        let ask = |url: &'_ String| {
+            let url = url.clone();
+            scope.spawn(move || member(&client.elsewhere(&url), &url))
+        };
+        let asked: Vec<_> = urls.iter().map(ask).collect();
+        asked.into_iter().filter_map(|asked| asked.join().ok()).collect()
+    });
+    // Records may come while they are asked, so the leader is asked once more, last.
+    for leader in members.iter_mut().filter(|member| member.is("leader")) {
+        let again = member(&client.elsewhere(&leader.url), &leader.url);
+        if again.is("leader") {
+            *leader = again;
+        }
+    }
+    let cluster = Cluster::of(members);
     match json {
         true => output::print(&serde_json::to_string_pretty(&cluster)?)?,
         false => output::print(cluster.table().trim_end())?,
@@ -126,7 +142,7 @@ impl Cluster {
     /// The replica that has received most of the log.
     fn most_complete(&self) -> Option<&Member> {
         let replicas = self.members.iter().filter(|member| member.is("replica"));
-        replicas.max_by_key(|member| member.durable_position)
+        replicas.max_by_key(|member| member.frames_position)
     }
 
     fn summary(&self, wrong: usize) -> String {
@@ -168,13 +184,12 @@ impl Cluster {
     }
 }
 
-/// What is wrong with a replica whose log is longer than that of the leader, which was asked at about the same time.
+/// What is wrong with a replica whose log is longer than that of the leader, which was asked after it.
 fn ahead(member: &Member, leader: &Member) -> Option<String> {
     let (own, led) = (member.durable_position?, leader.frames_position?.max(leader.durable_position?));
     (member.is("replica") && own > led).then(|| {
         format!(
-            "{} has records up to {own}, and its leader up to {led}: it is not a copy of this leader, or records came in \
-             between; ask again",
+            "{} has records up to {own}, and the leader up to {led}: it is not a copy of this leader",
             member.url
         )
     })

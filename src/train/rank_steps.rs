@@ -1,5 +1,7 @@
 //! Steps of several ranks, as [`Trainer`] takes them: who may join, and whether all are in one state.
 
+use std::io::Write;
+
 use xxhash_rust::xxh3::Xxh3;
 
 use super::prepare::PreparedBatch;
@@ -46,7 +48,25 @@ impl Trainer {
             return Err(RanksError::Model(hindrance));
         }
         self.scratch.get_mut().ranks = Some(Ranks::new(exchange));
-        self.compare_ranks()
+        if ranks == 1 {
+            return Ok(());
+        }
+        let mut digest = Digest(Xxh3::new());
+        // What is no part of the saved bytes, such as the learning rate, is one of the options.
+        digest.0.update(format!("{:?}", self.options).as_bytes());
+        self.save(&mut digest).map_err(RanksError::State)?;
+        let (digest, step) = (digest.0.digest(), self.steps);
+        match &mut self.scratch.get_mut().ranks {
+            Some(ranks) => ranks.compare(digest, step),
+            None => Ok(()),
+        }
+    }
+
+    /// Takes steps alone from now on. Every rank does so when all are done.
+    pub fn leave(&mut self) {
+        if let Some(ranks) = self.scratch.get_mut().ranks.take() {
+            ranks.leave();
+        }
     }
 
     /// What this rank has passed to the others so far.
@@ -62,6 +82,9 @@ impl Trainer {
     /// Another one has learned something else, or is lost.
     pub fn compare_ranks(&mut self) -> Result<(), RanksError> {
         let Scratch { ranks: Some(ranks), fresh, .. } = self.scratch.get_mut() else { return Ok(()) };
+        if ranks.count() == 1 {
+            return Ok(());
+        }
         let mut digest = Xxh3::new();
         digest.update(&self.steps.to_le_bytes());
         digest.update(&self.adam.steps().to_le_bytes());
@@ -76,6 +99,20 @@ impl Trainer {
     /// The same after every hundredth step.
     pub(super) fn compare_sometimes(&mut self) -> Result<(), RanksError> {
         if self.steps.is_multiple_of(COMPARE_STEPS) { self.compare_ranks() } else { Ok(()) }
+    }
+}
+
+/// A digest of what is written.
+struct Digest(Xxh3);
+
+impl Write for Digest {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.update(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
     }
 }
 

@@ -14,8 +14,8 @@
 //! follows from a step (optimizer, memory, messages) each rank does for itself, to the same end. A batch with fewer
 //! shards than ranks is computed whole by each, without exchange.
 //!
-//! In a step a rank sends about `4 (1 - 1/R) (rows * width / R + rows * width + 2 * weights)` bytes, whatever the
-//! fanout is; nothing is sampled or fetched from others.
+//! In a step one of R ranks sends about `4 (1 - 1/R) (2 * rows * width + 2 * weights + touched * memory)` bytes.
+//! `rows`, of distinct nodes, grow with the fanout until nodes come again; nothing is sampled or fetched from others.
 
 use std::ops::Range;
 
@@ -63,6 +63,9 @@ pub enum RanksError {
         /// Number of the step.
         step: u64,
     },
+    /// What there is to compare cannot be had.
+    #[error("the state that ranks compare: {0}")]
+    State(std::io::Error),
     /// The exchange failed.
     #[error(transparent)]
     Exchange(#[from] ExchangeError),
@@ -71,6 +74,10 @@ pub enum RanksError {
 impl Ranks {
     pub fn new(exchange: Box<dyn Exchange>) -> Self {
         Self { exchange, flowed: Vec::new(), gradients: Vec::new(), others: Vec::new() }
+    }
+
+    pub fn leave(mut self) {
+        self.exchange.leave();
     }
 
     pub fn rank(&self) -> usize {

@@ -135,7 +135,7 @@ impl<'t> Sharded<'t> {
         let scored = shards[..own.len()].par_iter_mut().zip(rest.par_drain(..)).enumerate().map(part);
         let scored: Vec<Scored> = scored.collect();
         let Table { rows: table, fresh, .. } = table;
-        if let (Some(table), [first, _, ..]) = (Arc::into_inner(table), &mut rows[..]) {
+        if let (Some(table), [first, ..]) = (Arc::into_inner(table), &mut rows[..]) {
             first.tape.give(table);
         }
         let between = lap(&mut clock);
@@ -285,13 +285,19 @@ impl Shard {
         #[allow(clippy::cast_precision_loss)] // events of a batch
         let share = count as f32 / whole as f32;
         let forward = lap(&mut clock);
-        let flowed = (mode == Mode::Train).then(|| {
+        let mut flowed = None;
+        if mode == Mode::Train {
             self.gradients.start_over();
-            tape.backward_to(Some(leaf), (loss, share), &mut self.gradients)
-        });
+            flowed = tape.backward_to(Some(leaf), (loss, share), &mut self.gradients);
+            if table.flows && flowed.is_none() {
+                // Of all parts alike, whether anything did: sums have one shape.
+                let (rows, cols) = table.rows.shape();
+                flowed = Some(tape.take_zeroed(rows, cols));
+            }
+        }
         scores[0] = share * tape.scalar(loss);
         scores[1..].copy_from_slice(tape.value(logits).data());
-        Scored { flowed: flowed.flatten(), seconds: [forward, lap(&mut clock)] }
+        Scored { flowed, seconds: [forward, lap(&mut clock)] }
     }
 }
 

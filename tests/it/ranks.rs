@@ -78,6 +78,8 @@ impl Exchange for Threads {
         for (other, sent) in self.table.0.lock().unwrap().sent.iter().enumerate() {
             let sent = sent.iter().filter(|(to, _)| *to == self.rank);
             let expected = messages.iter_mut().filter(|message| message.rank == other);
+            assert_eq!(sent.clone().count(), expected.count(), "messages from {other} to {}", self.rank);
+            let expected = messages.iter_mut().filter(|message| message.rank == other);
             sent.zip(expected).for_each(|((_, sent), message)| message.received.copy_from_slice(sent));
         }
         self.meet()
@@ -189,13 +191,37 @@ fn ranks_in_other_states_are_found_out() {
             matches!(joined, Err(RanksError::Apart { rank, other, step: 0 }) if rank == own && other == 1 - own)
         );
     }
-    // Another learning rate at one of them: it is found after the hundredth step.
+    // A setting that the state does not show, and a state that the weights do not.
+    let other = |rate: f32, remembers: bool| {
+        let stream = Stream::new((BEFORE + STEP) / BATCH);
+        let joined = as_ranks(2, |exchange| {
+            let differs = exchange.rank() == 1;
+            let learning_rate = options().learning_rate * if differs { rate } else { 1.0 };
+            let mut trainer =
+                Trainer::new(TrainerOptions { learning_rate, ..options() }, &Device::Cpu).unwrap();
+            let events = if differs && remembers { 1..20 } else { 0..20 };
+            step_by(&stream, &mut trainer, events, (false, StepMode::StateOnly));
+            trainer.join(Box::new(exchange)).is_ok()
+        });
+        assert!(joined[0] == joined[1]);
+        joined[0]
+    };
+    assert!(other(1.0, false), "they are alike");
+    assert!(!other(1.01, false) && !other(1.0, true));
+}
+
+#[test]
+fn ranks_that_learn_other_things_are_found_out_after_a_hundred_steps() {
     let stream = Stream::new((BEFORE + STEP) / BATCH);
     let ended = as_ranks(2, |exchange| {
-        let learning_rate = options().learning_rate * if exchange.rank() == 1 { 1.01 } else { 1.0 };
-        let mut trainer = Trainer::new(TrainerOptions { learning_rate, ..options() }, &Device::Cpu).unwrap();
+        let differs = exchange.rank() == 1;
+        let mut trainer = Trainer::new(options(), &Device::Cpu).unwrap();
         trainer.join(Box::new(exchange)).unwrap();
-        (0..200).find_map(|_| try_step(&stream, &mut trainer, 0..200, (false, StepMode::Train)).err())
+        (0..200).find_map(|number| {
+            // Batches of one part, which ranks do not exchange anything for.
+            let events = if differs && number == 7 { 50..150 } else { 0..100 };
+            try_step(&stream, &mut trainer, events, (false, StepMode::Train)).err()
+        })
     });
     for ended in ended {
         assert!(matches!(ended, Some(TrainError::Ranks(RanksError::Apart { step: 100, .. }))), "{ended:?}");
@@ -296,6 +322,33 @@ fn a_cluster_that_cannot_start_says_why() {
     let Some(mpiexec) = mpiexec() else { return };
     let said = errors(&mpiexec, &["--ranks", "2", "--model", "walk"]);
     assert!(said.contains("no embeddings"), "{said}");
+    // What one rank cannot do is named at once, and the others end with it.
+    let begun = Instant::now();
+    let said = errors(&mpiexec, &["--ranks", "2", "--checkpoint", "no-folder/kept", "--batch-events", "10"]);
+    assert!(said.contains("no-folder/kept") && !said.contains("they go on"), "{said}");
+    assert!(begun.elapsed() < Duration::from_secs(50), "before the deadline of those that wait");
+}
+
+#[test]
+fn ranks_end_where_one_of_them_is_stuck() {
+    let (folder, Some(mpiexec)) = (tempfile::tempdir().unwrap(), mpiexec()) else { return };
+    let path = folder.path().canonicalize().unwrap();
+    events(folder.path(), 200_000);
+    let args = ["--ranks", "2", "--deadline-seconds", "5"];
+    let mut running = cluster(folder.path(), &mpiexec, &args).spawn().unwrap();
+    let deadline = Instant::now() + PATIENCE;
+    while ranks_of(&path).len() < 2 {
+        assert!(Instant::now() < deadline && running.try_wait().unwrap().is_none(), "there are no ranks");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    // Behind the start, of which the deadline is not.
+    std::thread::sleep(Duration::from_secs(3));
+    let stuck = rustix::process::Pid::from_raw(ranks_of(&path)[1]).unwrap();
+    rustix::process::kill_process(stuck, rustix::process::Signal::STOP).unwrap();
+    let output = running.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && said.contains("one is lost or stuck"), "{said}");
+    assert!(ranks_of(&path).is_empty(), "no rank is left");
 }
 
 /// Processes that train as ranks on the events of `folder`.
@@ -306,7 +359,8 @@ fn ranks_of(folder: &Path) -> Vec<i32> {
         let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         let line = String::from_utf8_lossy(&line).into_owned();
         // `mpiexec` has these arguments, too.
-        let is_program = line.split('\0').next() == Some(env!("CARGO_BIN_EXE_evergraph"));
+        let program = Path::new(env!("CARGO_BIN_EXE_evergraph")).canonicalize().unwrap();
+        let is_program = line.split('\0').next().is_some_and(|named| Path::new(named) == program);
         of && is_program && line.contains("--rank-of")
     };
     processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(is_rank).collect()
@@ -321,11 +375,15 @@ fn kill_ranks(kills: usize) {
     let args = ["--ranks", "4", "--checkpoint-batches", "3", "--restarts", "1000", "--checkpoint"];
     let unbroken = cluster(folder.path(), &mpiexec, &[&args[..], &["unbroken"]].concat()).output().unwrap();
     figures(&unbroken);
-    let mut killed = 0;
-    while killed < kills {
+    let (mut killed, mut resumed) = (0, 0);
+    for _ in 0..10 * kills {
+        if killed == kills {
+            break;
+        }
         _ = std::fs::remove_file(folder.path().join("broken"));
         let mut command = cluster(folder.path(), &mpiexec, &[&args[..], &["broken"]].concat());
-        let mut running = command.stderr(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
+        let said = std::fs::File::create(folder.path().join("said")).unwrap();
+        let mut running = command.stderr(said).stdout(Stdio::null()).spawn().unwrap();
         let begun = Instant::now();
         let ended = loop {
             if let Some(ended) = running.try_wait().unwrap() {
@@ -345,9 +403,12 @@ fn kill_ranks(kills: usize) {
                     usize::from(rustix::process::kill_process(pid, rustix::process::Signal::KILL).is_ok());
             }
         };
-        assert!(ended.success(), "{ended} after {killed} kills");
+        let said = String::from_utf8_lossy(&kept("said")).into_owned();
+        assert!(ended.success(), "{ended} after {killed} kills: {said}");
         assert!(kept("broken") == kept("unbroken"), "other bits after {killed} kills");
+        resumed += said.matches("they go on from the checkpoint").count();
     }
+    assert!(killed == kills && resumed > 0, "{killed} kills, and {resumed} times ranks went on");
 }
 
 /// `RANK_KILLS` is how many, 3 if it is not set.

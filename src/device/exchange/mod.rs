@@ -59,8 +59,20 @@ pub enum ExchangeError {
         /// How long.
         waited: Duration,
     },
+    /// A rank has sent another number of bytes than was expected: it computes something else.
+    #[error(
+        "rank {rank} has sent {came} bytes in place of {expected}: it has other settings or data; the ranks end"
+    )]
+    Length {
+        /// Who sent.
+        rank: usize,
+        /// What came.
+        came: i64,
+        /// What should have come.
+        expected: usize,
+    },
     /// A message is longer than MPI counts.
-    #[error("a message of {bytes} bytes is longer than MPI takes; use smaller batches")]
+    #[error("a message of {bytes} bytes is longer than MPI takes")]
     TooLong {
         /// Its length.
         bytes: usize,
@@ -75,29 +87,40 @@ pub trait Exchange: Send {
     /// How many there are, this one included.
     fn ranks(&self) -> usize;
 
-    /// Passes all messages. Every rank enters every round, even one without messages of its own.
+    /// Passes all messages. Every rank enters every round, even one without messages of its own. [`mpi`] returns no
+    /// error of a round that has begun: messages may still be under way to the buffers, so it ends the process, with
+    /// the reason, and all ranks with it.
     ///
     /// # Errors
-    /// A rank is lost, or the engine failed.
+    /// A rank is lost or computes something else, or the engine failed.
     fn round(&mut self, messages: &mut [Message<'_>]) -> Result<(), ExchangeError>;
 
     /// What it has passed so far.
     fn traffic(&self) -> Traffic;
+
+    /// Parts from the others when all are done; every rank calls it last, or ends without it where it has failed, which
+    /// ends the others.
+    fn leave(&mut self) {}
 }
+
+/// Bytes of a message of [`broadcast`] at most.
+const PIECE_BYTES: usize = 1 << 30;
 
 /// Gives all ranks the `bytes` of rank 0, whatever they have.
 ///
 /// # Errors
-/// As a round.
+/// As a round, or there is no memory for so much.
 pub fn broadcast(exchange: &mut dyn Exchange, bytes: &mut Vec<u8>) -> Result<(), ExchangeError> {
     let is_first = exchange.rank() == 0;
     let mut length = (bytes.len() as u64).to_le_bytes();
     first_to_others(exchange, is_first, &mut length)?;
     if !is_first {
-        // A length that does not fit cannot be received anyhow.
-        bytes.resize(usize::try_from(u64::from_le_bytes(length)).unwrap_or(usize::MAX), 0);
+        let length = usize::try_from(u64::from_le_bytes(length)).unwrap_or(usize::MAX);
+        bytes.clear();
+        bytes.try_reserve(length).map_err(|_| ExchangeError::TooLong { bytes: length })?;
+        bytes.resize(length, 0);
     }
-    first_to_others(exchange, is_first, bytes)
+    bytes.chunks_mut(PIECE_BYTES).try_for_each(|piece| first_to_others(exchange, is_first, piece))
 }
 
 fn first_to_others(

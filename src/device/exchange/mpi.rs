@@ -1,7 +1,7 @@
 //! [`Mpi`]: ranks that `mpiexec` has started, through Open MPI, which is found at run time as NVIDIA's driver is: no
 //! library of MPI is needed to build the program or to start it alone.
 //!
-//! Only what Open MPI's own interface for compilers has fixed since its version 3 is called: a handle is the address of
+//! Only what Open MPI's own interface for compilers has fixed is called: a handle is the address of
 //! an object of the library. Messages go from buffer to buffer, without blocking; a rank that waits looks again and
 //! again, and lets others have its core between two looks, so that ranks may be more than cores and a lost one is
 //! noticed.
@@ -10,7 +10,9 @@
 
 use std::ffi::{c_int, c_void};
 use std::io::Write;
+use std::mem::ManuallyDrop;
 use std::ptr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
@@ -25,14 +27,20 @@ const NAMES: [&str; 2] = ["libmpi.so.40", "libmpi.so"];
 /// Calls to the library may come from any thread, one at a time.
 const SERIALIZED: c_int = 2;
 
-/// Of all messages.
-const TAG: c_int = 0;
+/// Tags of MPI go as far as this at least; a message has the number of its round, so that rounds never mix.
+const TAGS: u64 = 1 << 15;
+
+/// The exit code of a rank that ends because another one is lost.
+pub const LOST: i32 = 75;
+
+/// Whether this process has been one of the ranks.
+static JOINED: AtomicBool = AtomicBool::new(false);
 
 /// After so many looks a rank lets others have its core between two.
 const SPINS: u32 = 200;
 
-/// After so many, it sleeps between two.
-const YIELDS: u32 = 2_000;
+/// After so long, it sleeps between two.
+const YIELDS: Duration = Duration::from_millis(2);
 
 /// Pause between two looks of a rank that has waited long.
 const PAUSE: Duration = Duration::from_micros(50);
@@ -46,8 +54,11 @@ pub enum MpiError {
     )]
     Library(libloading::Error),
     /// Another library.
-    #[error("the library of MPI that was found is not Open MPI 3 or later: {0}")]
+    #[error("the library of MPI that was found is not Open MPI: {0}")]
     Foreign(libloading::Error),
+    /// It was started in this process before.
+    #[error("a process joins its ranks once")]
+    Again,
     /// It does not start.
     #[error("{call} of MPI failed with code {code}")]
     Start {
@@ -62,6 +73,15 @@ pub enum MpiError {
 }
 
 type Handle = *mut c_void;
+
+/// What came, as `mpi.h` of Open MPI lays it out.
+#[derive(Clone, Copy, Default)]
+#[repr(C)]
+struct Status {
+    public: [c_int; 3],
+    canceled: c_int,
+    bytes: usize,
+}
 
 /// A function of the library.
 macro_rules! function {
@@ -82,11 +102,10 @@ struct Calls {
     errors_return: Handle,
     send: function!(*const c_void, c_int, Handle, c_int, c_int, Handle, *mut Handle),
     receive: function!(*mut c_void, c_int, Handle, c_int, c_int, Handle, *mut Handle),
-    test: function!(c_int, *mut Handle, *mut c_int, *mut c_void),
+    test: function!(c_int, *mut Handle, *mut c_int, *mut Status),
     finalize: function!(),
+    count: function!(*const Status, Handle, *mut c_int),
     abort: function!(Handle, c_int),
-    /// Stays open as long as it is called.
-    _library: Library,
 }
 
 /// One rank of those that `mpiexec` started.
@@ -96,6 +115,7 @@ pub struct Mpi {
     ranks: usize,
     deadline: Duration,
     requests: Vec<Handle>,
+    statuses: Vec<Status>,
     traffic: Traffic,
 }
 
@@ -113,6 +133,8 @@ impl Calls {
         let [first, other] = NAMES.each_ref();
         let library =
             open(first).or_else(|error| open(other).map_err(|_| error)).map_err(MpiError::Library)?;
+        // It stays until the process ends: threads of MPI run in its code.
+        let library = ManuallyDrop::new(library);
         macro_rules! symbol {
             ($name:literal) => {{
                 // SAFETY: the type is that of `mpi.h` of Open MPI for this name; that the library is Open MPI, its
@@ -133,20 +155,24 @@ impl Calls {
             receive: symbol!("MPI_Irecv"),
             test: symbol!("MPI_Testall"),
             finalize: symbol!("MPI_Finalize"),
+            count: symbol!("MPI_Get_count"),
             abort: symbol!("MPI_Abort"),
-            _library: library,
         })
     }
 }
 
 impl Mpi {
     /// This process as one of the ranks that `mpiexec` started, or as the only one. A round that lasts longer than
-    /// `deadline` ends the process, and `mpiexec` the others. Once in the life of a process.
+    /// `deadline` ends the process, and `mpiexec` the others. Once in the life of a process, on the thread that will
+    /// [`leave`](Exchange::leave).
     ///
     /// # Errors
     /// There is no Open MPI, or it does not start.
     pub fn join(deadline: Duration) -> Result<Self, MpiError> {
         let calls = Calls::load()?;
+        if JOINED.swap(true, Ordering::Relaxed) {
+            return Err(MpiError::Again);
+        }
         let started = |call, code| if code == 0 { Ok(()) } else { Err(MpiError::Start { call, code }) };
         let (mut level, mut rank, mut ranks) = (0, 0, 0);
         // SAFETY: null arguments are allowed, and the level is written to a live integer.
@@ -162,8 +188,8 @@ impl Mpi {
         // SAFETY: as before.
         started("MPI_Comm_size", unsafe { (calls.size)(calls.world, &raw mut ranks) })?;
         let [rank, ranks] = [rank, ranks].map(|count| usize::try_from(count).unwrap_or_default());
-        let (requests, traffic) = (Vec::new(), Traffic::default());
-        Ok(Self { calls, rank, ranks, deadline, requests, traffic })
+        let (requests, statuses, traffic) = (Vec::new(), Vec::new(), Traffic::default());
+        Ok(Self { calls, rank, ranks, deadline, requests, statuses, traffic })
     }
 
     /// Ends this process and all other ranks.
@@ -173,23 +199,23 @@ impl Mpi {
         std::process::exit(code)
     }
 
-    /// Begins to send and to receive `message`. Between two ranks, MPI keeps the order of messages with one tag.
+    /// Begins to receive and to send `message`. Between two ranks, MPI keeps the order of messages with one tag.
     fn begin(&mut self, message: &mut Message<'_>) -> Result<(), ExchangeError> {
         let Calls { world, byte, send, receive, .. } = self.calls;
         let count = |bytes: usize| c_int::try_from(bytes).map_err(|_| ExchangeError::TooLong { bytes });
         let (sent, received) = (count(message.sent.len())?, count(message.received.len())?);
         // Ranks are counted in 31 bits.
-        let peer = message.rank as c_int;
+        let (peer, tag) = (message.rank as c_int, (self.traffic.rounds % TAGS) as c_int);
         let failed = |call, code| if code == 0 { Ok(()) } else { Err(ExchangeError::Mpi { call, code }) };
         let request = self.next_request();
         let to = message.received.as_mut_ptr().cast();
         // SAFETY: the buffer has `received` bytes and is borrowed until the round ends, which is when the request is
         // done, or with the process. The request is a live place.
-        failed("MPI_Irecv", unsafe { receive(to, received, byte, peer, TAG, world, request) })?;
+        failed("MPI_Irecv", unsafe { receive(to, received, byte, peer, tag, world, request) })?;
         let request = self.next_request();
         let from = message.sent.as_ptr().cast();
         // SAFETY: as for receiving; the buffer is only read.
-        failed("MPI_Isend", unsafe { send(from, sent, byte, peer, TAG, world, request) })
+        failed("MPI_Isend", unsafe { send(from, sent, byte, peer, tag, world, request) })
     }
 
     /// Room for a handle that the library fills in within one call.
@@ -201,37 +227,49 @@ impl Mpi {
     /// Waits until everything that was begun is done.
     fn wait(&mut self) -> Result<(), ExchangeError> {
         let (begun, mut looks) = (Instant::now(), 0_u32);
+        self.statuses.clear();
+        self.statuses.resize(self.requests.len(), Status::default());
         // Requests of a round are counted in far less than 31 bits.
         let count = self.requests.len() as c_int;
         loop {
             let mut done = 0;
-            let requests = self.requests.as_mut_ptr();
-            // SAFETY: there are `count` requests that the library has filled in, and a null address of statuses is
-            // `MPI_STATUSES_IGNORE` of Open MPI.
-            let code = unsafe { (self.calls.test)(count, requests, &raw mut done, ptr::null_mut()) };
+            let (requests, statuses) = (self.requests.as_mut_ptr(), self.statuses.as_mut_ptr());
+            // SAFETY: there are `count` requests that the library has filled in, and as many statuses for it to fill
+            // in, whose layout is its own.
+            let code = unsafe { (self.calls.test)(count, requests, &raw mut done, statuses) };
             if code != 0 {
                 return Err(ExchangeError::Mpi { call: "MPI_Testall", code });
             }
             if done != 0 {
                 return Ok(());
             }
-            looks += 1;
-            match looks {
-                ..SPINS => std::hint::spin_loop(),
-                SPINS..YIELDS => std::thread::yield_now(),
-                _ => {
-                    let waited = begun.elapsed();
-                    if waited > self.deadline {
-                        return Err(ExchangeError::Lost {
-                            rank: self.rank,
-                            round: self.traffic.rounds,
-                            waited,
-                        });
-                    }
-                    std::thread::sleep(PAUSE);
-                }
+            looks = looks.saturating_add(1);
+            if looks < SPINS {
+                std::hint::spin_loop();
+                continue;
+            }
+            let waited = begun.elapsed();
+            if waited > self.deadline {
+                return Err(ExchangeError::Lost { rank: self.rank, round: self.traffic.rounds, waited });
+            }
+            if waited < YIELDS { std::thread::yield_now() } else { std::thread::sleep(PAUSE) }
+        }
+    }
+
+    /// Whether every message that came is as long as it was expected to be: ranks that compute other things would read
+    /// old numbers.
+    fn check_lengths(&self, messages: &[Message<'_>]) -> Result<(), ExchangeError> {
+        // Of each message, receiving was begun first.
+        for (message, status) in messages.iter().zip(self.statuses.iter().step_by(2)) {
+            let mut came = 0;
+            // SAFETY: the library has filled in the status, and writes the count to a live integer.
+            let code = unsafe { (self.calls.count)(status, self.calls.byte, &raw mut came) };
+            let expected = message.received.len();
+            if code != 0 || usize::try_from(came) != Ok(expected) {
+                return Err(ExchangeError::Length { rank: message.rank, came: i64::from(came), expected });
             }
         }
+        Ok(())
     }
 }
 
@@ -249,14 +287,14 @@ impl Exchange for Mpi {
         self.traffic.rounds += 1;
         self.requests.clear();
         let begun_all = messages.iter_mut().try_for_each(|message| self.begin(message));
-        let passed = begun_all.and_then(|()| self.wait());
+        let passed = begun_all.and_then(|()| self.wait()).and_then(|()| self.check_lengths(messages));
         self.traffic.bytes += messages.iter().map(|message| message.sent.len() as u64).sum::<u64>();
         self.traffic.seconds += begun.elapsed().as_secs_f64();
         self.traffic.cpu_seconds += thread_seconds() - cpu;
         if let Err(error) = &passed {
             // Messages may still be under way to the buffers of the caller, which must not get them back.
             _ = writeln!(std::io::stderr(), "rank {}: {error}", self.rank);
-            self.abort(1);
+            self.abort(if matches!(error, ExchangeError::Lost { .. }) { LOST } else { 1 });
         }
         passed
     }
@@ -264,15 +302,10 @@ impl Exchange for Mpi {
     fn traffic(&self) -> Traffic {
         self.traffic
     }
-}
 
-impl Drop for Mpi {
-    fn drop(&mut self) {
-        // A rank that panics must not wait for the others to end as well; `mpiexec` ends them.
-        if !std::thread::panicking() {
-            // SAFETY: MPI is started, and nothing is under way.
-            unsafe { (self.calls.finalize)() };
-        }
+    fn leave(&mut self) {
+        // SAFETY: MPI is started, nothing is under way, and this is the last call, on the thread that made the first.
+        unsafe { (self.calls.finalize)() };
     }
 }
 

@@ -53,16 +53,17 @@ pub struct RankReport {
     pub digest: String,
 }
 
-/// What so many ranks measured: training together, and each alone with as many beside it, which one rank does in any case.
+/// What so many ranks measured: training together, and each alone with as many beside it, which one rank does in any
+/// case.
 #[derive(Debug, Default)]
 pub struct Run {
     pub together: Vec<RankReport>,
-    pub apart: Vec<RankReport>,
+    pub alone: Vec<RankReport>,
 }
 
 /// The figures of one number of ranks.
 #[derive(Debug, Serialize)]
-pub struct Ranks {
+pub struct RankFigures {
     pub ranks: usize,
     /// That the slowest rank computed, without the exchange.
     pub cpu_seconds: f64,
@@ -75,12 +76,13 @@ pub struct Ranks {
     pub bytes_per_batch: f64,
     pub rounds_per_batch: f64,
     pub exchange_seconds: f64,
-    /// The share of the rows which the ranks' own events read that another rank reads, too.
+    /// Of the rows that the ranks read for their own events, the share that are of a row which a rank before reads,
+    /// too.
     pub unique_row_overlap_ratio: f64,
     pub exchange_here: Link,
-    /// By the model, with the exchange of this machine; the clock's rate beside it in `clock_ratio`.
+    /// By the model, with the exchange of this machine; the clock's rate beside it in `clock_to_model_ratio`.
     pub modeled_here_events_per_second: f64,
-    pub clock_ratio: f64,
+    pub clock_to_model_ratio: f64,
     /// By the model, with the network that was given.
     pub modeled_events_per_second: f64,
     /// CPU time of a process that trains alone, with as many beside it as ranks.
@@ -98,7 +100,7 @@ pub struct Figures {
     pub events: u64,
     pub batches: u64,
     pub network: Network,
-    pub ranks: Vec<Ranks>,
+    pub ranks: Vec<RankFigures>,
     /// Whether all ranks of all runs have learned the same, bit for bit.
     pub bits_equal: bool,
 }
@@ -148,12 +150,12 @@ impl Link {
     }
 }
 
-impl Ranks {
+impl RankFigures {
     #[allow(clippy::cast_precision_loss)] // counts of a benchmark fit
     fn of(run: &Run, network: Network) -> Result<Self> {
         let reports = &run.together;
         let first = reports.first().context("there are no ranks")?;
-        let alone = if let [one] = &reports[..] { std::slice::from_ref(one) } else { &run.apart };
+        let alone = if let [one] = &reports[..] { std::slice::from_ref(one) } else { &run.alone };
         let alone =
             alone.iter().map(RankReport::computed).reduce(|a, b| a + b).map(|sum| sum / alone.len() as f64);
         let mean = |of: fn(&RankReport) -> f64| reports.iter().map(of).sum::<f64>() / reports.len() as f64;
@@ -178,7 +180,7 @@ impl Ranks {
             unique_row_overlap_ratio: 1.0 - first.rows_distinct as f64 / first.rows_read.max(1) as f64,
             exchange_here: first.link,
             modeled_here_events_per_second: here,
-            clock_ratio: rate(seconds) / here.max(f64::MIN_POSITIVE),
+            clock_to_model_ratio: rate(seconds) / here.max(f64::MIN_POSITIVE),
             modeled_events_per_second: rate(there),
             alone_cpu_seconds: alone,
             modeled_speedup: alone.map(|alone| alone / there.max(f64::MIN_POSITIVE)),
@@ -190,8 +192,8 @@ impl Ranks {
 impl Figures {
     /// Of what the ranks of each run reported.
     pub fn of(runs: &[Run], network: Network) -> Result<Self> {
-        let ranks = runs.iter().map(|run| Ranks::of(run, network)).collect::<Result<Vec<_>>>()?;
-        let all = runs.iter().flat_map(|run| run.together.iter().chain(&run.apart));
+        let ranks = runs.iter().map(|run| RankFigures::of(run, network)).collect::<Result<Vec<_>>>()?;
+        let all = runs.iter().flat_map(|run| run.together.iter().chain(&run.alone));
         let first = all.clone().next().context("nothing was measured")?;
         let bits_equal = all.clone().all(|report| report.digest == first.digest);
         Ok(Self { events: first.events, batches: first.batches, network, ranks, bits_equal })
@@ -208,10 +210,10 @@ pub fn print_summary(figures: &Figures) {
         let speedup = ranks.modeled_speedup.map_or_else(String::new, |speedup| format!(" ({speedup:.2}×)"));
         output::print_status(&format!(
             "{} ranks: {:.0} events/s here, {:.2} of what the model says; {:.0} events/s{speedup} at {gbps} Gb/s and \
-             {latency_us} us; each computes {:.1} s and sends {:.2} MB a batch; {:.0} % of the rows are read twice",
+             {latency_us} us; each computes {:.1} s and sends {:.2} MB a batch; {:.0} % of their row reads are repeats",
             ranks.ranks,
             ranks.events_per_second,
-            ranks.clock_ratio,
+            ranks.clock_to_model_ratio,
             ranks.modeled_events_per_second,
             ranks.cpu_seconds,
             ranks.bytes_per_batch * 1e-6,
@@ -245,9 +247,9 @@ mod tests {
     #[test]
     fn the_model_adds_up_computing_latency_and_bytes() {
         let network = Network { gbps: 0.08, latency_us: 2500.0 };
-        let one = Run { together: vec![report(1.0, 0, "a")], apart: Vec::new() };
+        let one = Run { together: vec![report(1.0, 0, "a")], alone: Vec::new() };
         let together = vec![report(0.5, 1_000_000, "a"), report(0.4, 1_000_000, "a")];
-        let runs = [one, Run { together, apart: vec![report(1.2, 0, "a"), report(1.6, 0, "a")] }];
+        let runs = [one, Run { together, alone: vec![report(1.2, 0, "a"), report(1.6, 0, "a")] }];
         let figures = Figures::of(&runs, network).unwrap();
         assert!(figures.bits_equal);
         let two = &figures.ranks[1];
@@ -256,7 +258,7 @@ mod tests {
         assert!((two.modeled_speedup.unwrap() - 1.4 / 0.7).abs() < 1e-6, "beside one with another beside it");
         assert!((two.unique_row_overlap_ratio - 0.25).abs() < 1e-9);
         assert_eq!((two.cpu_seconds, two.bytes_per_batch), (0.5, 100_000.0));
-        let runs = [Run { together: vec![report(1.0, 0, "a"), report(1.0, 0, "b")], apart: Vec::new() }];
+        let runs = [Run { together: vec![report(1.0, 0, "a"), report(1.0, 0, "b")], alone: Vec::new() }];
         assert!(!Figures::of(&runs, network).unwrap().bits_equal);
     }
 }

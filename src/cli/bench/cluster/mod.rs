@@ -5,6 +5,7 @@
 //! More ranks than cores take turns. What a rank computes is therefore counted in its CPU time, and speed by the clock
 //! says something only as long as each rank has a core.
 
+mod checkpoint;
 mod figures;
 mod rank;
 
@@ -20,6 +21,7 @@ use super::deliver;
 use crate::cli::eval::ModelName;
 use crate::cli::output;
 use crate::config::MatmulPrecision;
+use crate::device::exchange::mpi::LOST;
 
 /// What to train, and by how many.
 #[derive(Debug, Args)]
@@ -83,7 +85,7 @@ pub(super) struct ClusterArgs {
     rank_of: Option<PathBuf>,
     /// As a rank, train the whole of every batch, without the others
     #[arg(long, hide = true)]
-    apart: bool,
+    alone: bool,
 }
 
 /// Runs the benchmark, or one rank of it.
@@ -106,27 +108,27 @@ pub(super) fn run(args: &ClusterArgs) -> anyhow::Result<()> {
         output::print_status(&format!("{count} ranks …"));
         let together = start(args, count, false)?;
         // A core may be half of one, and memory is shared: what one process computes has as many beside it.
-        let apart =
+        let alone =
             if count == 1 || args.checkpoint.is_some() { Vec::new() } else { start(args, count, true)? };
-        reports.push(Run { together, apart });
+        reports.push(Run { together, alone });
     }
     let figures = Figures::of(&reports, network)?;
     print_summary(&figures);
-    let apart = !figures.bits_equal;
+    let differ = !figures.bits_equal;
     deliver(args.json.as_deref(), "cluster", args.threads as usize, figures)?;
-    ensure!(!apart, "ranks have learned other bits than one process");
+    ensure!(!differ, "ranks have learned other bits than one process");
     Ok(())
 }
 
-/// Starts so many ranks, again if one is lost and there is a checkpoint, and returns what they measured. Apart, each of
-/// them trains alone.
-fn start(args: &ClusterArgs, count: u32, apart: bool) -> anyhow::Result<Vec<RankReport>> {
+/// Starts so many ranks, again if one is lost and there is a checkpoint, and returns what they measured. Alone, each of
+/// them trains for itself.
+fn start(args: &ClusterArgs, count: u32, alone: bool) -> anyhow::Result<Vec<RankReport>> {
     let mut left = args.checkpoint.as_ref().map_or(0, |_| args.restarts);
     loop {
         let folder = std::env::temp_dir().join(format!("evergraph-ranks-{}", uuid::Uuid::new_v4()));
         std::fs::create_dir(&folder).with_context(|| folder.display().to_string())?;
         let mut command = command(args, count, &folder)?;
-        command.args(apart.then_some("--apart"));
+        command.args(alone.then_some("--alone"));
         let ended = command.status();
         let reports =
             (0..count).map(|rank| RankReport::read(&folder, rank)).collect::<anyhow::Result<Vec<_>>>();
@@ -141,7 +143,9 @@ fn start(args: &ClusterArgs, count: u32, apart: bool) -> anyhow::Result<Vec<Rank
         if ended.success() {
             return reports;
         }
-        if left == 0 {
+        // Other ends come again.
+        let is_lost = ended.code().is_none_or(|code| code > 128 || code == LOST);
+        if left == 0 || !is_lost {
             bail!("{count} ranks: {} ended with {ended}; the lines above say why", args.mpiexec.display());
         }
         left -= 1;

@@ -1,23 +1,21 @@
 //! One rank: builds the world that all have, joins the others, and takes the steps of an epoch with them.
 
 use std::cell::RefCell;
-use std::fs::File;
-use std::io::{ErrorKind, Write};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::ClusterArgs;
 use super::figures::{Link, RankReport};
+use super::{ClusterArgs, checkpoint};
 use crate::cli::bench::train::order::Order;
 use crate::cli::bench::train::world::{Columns, Limits, build};
 use crate::cli::machine;
 use crate::device::Device;
 use crate::device::disk::EngineChoice;
 use crate::device::exchange::mpi::Mpi;
-use crate::device::exchange::{Exchange, ExchangeError, Message, broadcast};
+use crate::device::exchange::{Exchange, ExchangeError, Message};
 use crate::feature::FeatureStore;
 use crate::train::lookahead::{Helper, Lookahead};
 use crate::train::{DestinationPool, PreparedBatch, Trainer, TrainerOptions, World};
@@ -28,13 +26,15 @@ const PROBES: usize = 50;
 /// Bytes of a message of those that measure its bandwidth.
 const PROBE_BYTES: usize = 1 << 20;
 
-/// Trains with the others, and writes what was measured to `folder`.
+/// Trains with the others, and writes what was measured to `folder`. A rank that fails ends without parting from the
+/// others, which `mpiexec` ends then.
 pub fn run(args: &ClusterArgs, folder: &Path) -> Result<()> {
     let pool = rayon::ThreadPoolBuilder::new().num_threads(args.threads as usize).build()?;
-    let exchange = Mpi::join(Duration::from_secs(args.deadline_seconds))?;
-    let rank = exchange.rank();
-    let report = pool.install(|| train(args, exchange))?;
-    report.write(folder, rank)
+    pool.install(|| {
+        let exchange = Mpi::join(Duration::from_secs(args.deadline_seconds))?;
+        let rank = exchange.rank();
+        train(args, exchange)?.write(folder, rank)
+    })
 }
 
 fn train(args: &ClusterArgs, mut exchange: Mpi) -> Result<RankReport> {
@@ -47,15 +47,15 @@ fn train(args: &ClusterArgs, mut exchange: Mpi) -> Result<RankReport> {
     let (precision, seed) = (args.matmul_precision.checked()?, args.seed);
     let options = TrainerOptions { model, precision, seed, ..TrainerOptions::default() };
     let link = probe(&mut exchange)?;
-    let (rank, ranks) = (exchange.rank(), if args.apart { 1 } else { exchange.ranks() });
+    let (rank, ranks) = (exchange.rank(), if args.alone { 1 } else { exchange.ranks() });
+    let place = checkpoint::Place { events: columns.len(), batch_events: args.batch_events, seed };
     let mut trainer = match &args.checkpoint {
-        Some(path) => restored(path, options, &mut exchange)?,
+        Some(path) => checkpoint::restored(path, (&place, options), &mut exchange)?,
         None => Trainer::new(options, &Device::Cpu)?,
     };
-    // Apart, the others are still waited for in the end: MPI ends for all at once.
-    let mut apart = None;
-    match args.apart {
-        true => apart = Some(exchange),
+    let mut others = None;
+    match args.alone {
+        true => others = Some(exchange),
         false => trainer.join(Box::new(exchange))?,
     }
     let no_rows = FeatureStore::new(0);
@@ -72,10 +72,14 @@ fn train(args: &ClusterArgs, mut exchange: Mpi) -> Result<RankReport> {
     let kept = RefCell::new(Ok(()));
     let step = |trainer: &mut Trainer, batch: &PreparedBatch| {
         let done = trainer.step_prepared(batch)?;
-        if let (0, Some(path)) = (rank, &args.checkpoint)
+        if let Some(path) = &args.checkpoint
             && trainer.steps().is_multiple_of(args.checkpoint_batches)
         {
-            *kept.borrow_mut() = keep(path, trainer);
+            // What all go on from is what all have learned.
+            trainer.compare_ranks()?;
+            if rank == 0 {
+                *kept.borrow_mut() = checkpoint::keep(path, &place, trainer);
+            }
         }
         Ok(done)
     };
@@ -92,39 +96,16 @@ fn train(args: &ClusterArgs, mut exchange: Mpi) -> Result<RankReport> {
     report.exchanged(trainer.traffic(), traffic);
     trainer.compare_ranks()?;
     if let (0, Some(path)) = (rank, &args.checkpoint) {
-        keep(path, &trainer)?;
+        checkpoint::keep(path, &place, &trainer)?;
     }
     let mut learned = Vec::new();
     trainer.save(&mut learned)?;
     report.digest = format!("{:016x}", xxh3_64(&learned));
-    drop(apart);
-    Ok(report)
-}
-
-/// What rank 0 finds at `path`, or a trainer that has learned nothing.
-fn restored(path: &Path, options: TrainerOptions, exchange: &mut Mpi) -> Result<Trainer> {
-    let mut saved = match std::fs::read(path) {
-        Ok(saved) if exchange.rank() == 0 => saved,
-        Ok(_) => Vec::new(),
-        Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
-        Err(error) => return Err(error).with_context(|| path.display().to_string()),
-    };
-    broadcast(exchange, &mut saved)?;
-    if saved.is_empty() {
-        return Ok(Trainer::new(options, &Device::Cpu)?);
+    trainer.leave();
+    if let Some(mut others) = others {
+        others.leave();
     }
-    Trainer::load(options, &Device::Cpu, &mut &saved[..]).with_context(|| path.display().to_string())
-}
-
-/// Replaces the file at `path` by what the trainer has learned; whoever reads it finds all of it or all of the one
-/// before.
-fn keep(path: &Path, trainer: &Trainer) -> Result<()> {
-    let beside = path.with_extension("new");
-    let mut file = File::create(&beside).with_context(|| beside.display().to_string())?;
-    let mut bytes = Vec::new();
-    trainer.save(&mut bytes)?;
-    file.write_all(&bytes).and_then(|()| file.sync_all()).with_context(|| beside.display().to_string())?;
-    std::fs::rename(&beside, path).with_context(|| path.display().to_string())
+    Ok(report)
 }
 
 /// Latency and bandwidth of rounds in which every rank sends every other one as much.
