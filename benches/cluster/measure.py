@@ -26,7 +26,7 @@ CASES = {
     "TGN, edges only": ["--row-dimension", "0"],
     "TGN, 172 values an edge": [],
     "TGN, edges only, over the loopback": ["--row-dimension", "0", "--loopback", "--ranks", "1,2"],
-    "GraphMixer, 172 values an edge": ["--model", "graphmixer", "--ranks", "1,2", "--events-max", "30000"],
+    "GraphMixer, 172 values an edge": ["--model", "graphmixer", "--ranks", "1,2", "--events-max", "20000"],
 }
 
 
