@@ -208,13 +208,7 @@ impl Gradients {
         row.extend(self.holds.iter().map(|holds| f32::from(u8::from(*holds == Holds::Sum))));
     }
 
-    /// Values of a row of [`append_to`](Self::append_to).
-    #[must_use]
-    pub fn row_len(&self) -> usize {
-        self.tensors.iter().map(Tensor::data_len).sum::<usize>() + self.tensors.len()
-    }
-
-    /// Takes the sum of such rows.
+    /// Takes the sum of rows of [`append_to`](Self::append_to).
     ///
     /// # Panics
     /// If the row is of other parameters.
@@ -296,7 +290,7 @@ mod tests {
         let rows = [&one, &other].map(|gradients| {
             let mut row = Vec::new();
             gradients.append_to(&mut row);
-            assert_eq!(row.len(), gradients.row_len());
+            assert_eq!(row.len(), parameters.count() + parameters.len());
             row
         });
         let sum: Vec<f32> = rows[0].iter().zip(&rows[1]).map(|(x, y)| x + y).collect();

@@ -42,6 +42,7 @@ mod trainer;
 pub use met::{MetDestinations, met_share};
 pub use negative::DestinationPool;
 pub use prepare::{PreparedBatch, Preparer};
+pub use rank_steps::RANKS_MAX;
 pub use ranks::RanksError;
 pub use save::{LoadError, SavedTrainer};
 pub use stream_negatives::{RECENT_EVENTS, Rivals, StreamNegatives};

@@ -6,11 +6,14 @@ use xxhash_rust::xxh3::Xxh3;
 
 use super::prepare::PreparedBatch;
 use super::ranks::{Ranks, RanksError};
-use super::shards::SHARDS;
+use super::shards::{SHARDS, cut};
 use super::trainer::{Scratch, Trainer};
 use crate::device::Device;
 use crate::device::exchange::{Exchange, Traffic};
 use crate::model::EMPTY_SLOT;
+
+/// Ranks that train together at most: a batch has no more parts.
+pub const RANKS_MAX: usize = SHARDS;
 
 /// Steps between two comparisons of what the ranks have learned.
 const COMPARE_STEPS: u64 = 100;
@@ -32,8 +35,8 @@ impl Trainer {
     /// The ranks cannot share the model's steps, are too many or no power of two, or another one is in another state.
     pub fn join(&mut self, exchange: Box<dyn Exchange>) -> Result<(), RanksError> {
         let (ranks, needs) = (exchange.ranks(), self.model.needs());
-        if !ranks.is_power_of_two() || ranks > SHARDS {
-            return Err(RanksError::Count { ranks, most: SHARDS });
+        if !ranks.is_power_of_two() || ranks > RANKS_MAX {
+            return Err(RanksError::Count { ranks, most: RANKS_MAX });
         }
         let hindrance = match () {
             () if self.device != Device::Cpu => Some("it is computed on a GPU"),
@@ -125,7 +128,7 @@ impl PreparedBatch {
         let fanout = neighbors.len() / pairs.len().max(1);
         let mut reader = vec![usize::MAX; self.neighborhood.nodes().nodes().len()];
         let read = |rank: usize, marks: &mut [usize]| {
-            let own = super::shards::cut(rank, ranks, events);
+            let own = cut(rank, ranks, events);
             let seeds = (0..blocks).flat_map(|block| block * events + own.start..block * events + own.end);
             let mut count = 0;
             for seed in seeds {

@@ -21,8 +21,8 @@ use std::ops::Range;
 
 use thiserror::Error;
 
-use super::shards::{cut, sum_in_tree};
-use crate::device::exchange::{Exchange, ExchangeError, Message, Traffic};
+use super::shards::{cut, runs, sum_in_tree};
+use crate::device::exchange::{Exchange, ExchangeError, Message, Traffic, exchange_alike};
 use crate::nn::{Gradients, Tensor};
 
 /// The others, and room for what comes from them.
@@ -105,10 +105,11 @@ impl Ranks {
         cut(rank, self.count(), parts)
     }
 
-    /// What of `count` events or nodes, cut into `parts`, belongs to the parts of `rank`.
-    pub fn share_of(&self, rank: usize, parts: usize, count: usize) -> Range<usize> {
-        let own = self.parts_of(rank, parts);
-        cut(own.start, parts, count).start..cut(own.end - 1, parts, count).end
+    /// What of `count` nodes, cut into `parts`, belongs to the parts of each rank.
+    pub fn shares(&self, parts: usize, count: usize) -> Vec<Range<usize>> {
+        let share =
+            |own: Range<usize>| cut(own.start, parts, count).start..cut(own.end - 1, parts, count).end;
+        (0..self.count()).map(|rank| share(self.parts_of(rank, parts))).collect()
     }
 
     /// Completes columns of values that have a run of values from each rank, one after another, of these lengths, where
@@ -163,33 +164,25 @@ impl Ranks {
 
     /// Compares `digest` of the state after `step` with those of the others.
     pub fn compare(&mut self, digest: u64, step: u64) -> Result<(), RanksError> {
-        let (own, ranks, sent) = (self.rank(), self.count(), digest.to_le_bytes());
-        let mut received = vec![sent; ranks];
-        let others = received.iter_mut().enumerate().filter(|(rank, _)| *rank != own);
-        let mut messages: Vec<Message<'_>> =
-            others.map(|(rank, received)| Message { rank, sent: &sent, received }).collect();
-        self.exchange.round(&mut messages)?;
-        match received.iter().position(|other| *other != sent) {
-            Some(other) => Err(RanksError::Apart { rank: own, other, step }),
+        let sent = digest.to_le_bytes();
+        let mut received = sent.repeat(self.count());
+        exchange_alike(&mut *self.exchange, &sent, &mut received)?;
+        match received.chunks_exact(sent.len()).position(|other| *other != sent) {
+            Some(other) => Err(RanksError::Apart { rank: self.rank(), other, step }),
             None => Ok(()),
         }
     }
 
     /// The values of the rows of each rank among those of all nodes.
     fn regions(&self, parts: usize, nodes: usize, width: usize) -> Vec<Range<usize>> {
-        let share = |rank| self.share_of(rank, parts, nodes);
-        (0..self.count()).map(|rank| share(rank).start * width..share(rank).end * width).collect()
+        let region = |share: Range<usize>| share.start * width..share.end * width;
+        self.shares(parts, nodes).into_iter().map(region).collect()
     }
 }
 
 /// Messages that pass the `own` run of values to all, and theirs here.
 fn gathered<'a>(own: usize, values: &'a mut [f32], lengths: &[usize]) -> Vec<Message<'a>> {
-    let (mut runs, mut left) = (Vec::with_capacity(lengths.len()), values);
-    for &length in lengths {
-        let (run, others) = left.split_at_mut(length);
-        runs.push(run);
-        left = others;
-    }
+    let mut runs = runs(values, lengths);
     let sent: &[u8] = bytemuck::cast_slice(std::mem::take::<&mut [f32]>(&mut runs[own]));
     let others = runs.into_iter().enumerate().filter(|(rank, _)| *rank != own);
     others.map(|(rank, run)| Message { rank, sent, received: bytemuck::cast_slice_mut(run) }).collect()

@@ -126,13 +126,14 @@ impl<'t> Sharded<'t> {
         let table = Table::of(&mut rows, asked, counts, ranks.as_deref_mut())?;
         let first = lap(&mut clock);
         let (mut scores, lengths) = Scores::of(parts, count);
-        let mut rest = scores.of_parts(&lengths, &own);
+        let mut places = runs(&mut scores.0, &lengths);
         let part = |(i, (shard, scores)): (usize, (&mut Shard, &mut [f32]))| {
             let number = own.start + i;
             let events = cut(number, parts, count);
             run(own.len(), precision, || shard.run(pass, mode, &table, (number, events), scores))
         };
-        let scored = shards[..own.len()].par_iter_mut().zip(rest.par_drain(..)).enumerate().map(part);
+        let scored =
+            shards[..own.len()].par_iter_mut().zip(places.par_drain(own.clone())).enumerate().map(part);
         let scored: Vec<Scored> = scored.collect();
         let Table { rows: table, fresh, .. } = table;
         if let (Some(table), [first, ..]) = (Arc::into_inner(table), &mut rows[..]) {
@@ -209,17 +210,6 @@ impl Scores {
         (Self(vec![0.0; lengths.iter().sum()]), lengths)
     }
 
-    /// Those of these parts.
-    fn of_parts(&mut self, lengths: &[usize], parts: &Range<usize>) -> Vec<&mut [f32]> {
-        let mut left = &mut self.0[lengths[..parts.start].iter().sum()..];
-        let part = |&length: &usize| {
-            let (part, others) = std::mem::take(&mut left).split_at_mut(length);
-            left = others;
-            part
-        };
-        lengths[parts.clone()].iter().map(part).collect()
-    }
-
     /// The loss, and the logits of all positives and of all negatives.
     fn joined(&self, lengths: &[usize]) -> (f32, Vec<f32>) {
         let (mut loss, mut logits, mut negatives) = (0.0, Vec::with_capacity(self.0.len()), Vec::new());
@@ -235,6 +225,16 @@ impl Scores {
         logits.extend(negatives);
         (loss, logits)
     }
+}
+
+/// Runs of values of these lengths, one after another.
+pub(super) fn runs<'a>(mut values: &'a mut [f32], lengths: &[usize]) -> Vec<&'a mut [f32]> {
+    let run = |&length: &usize| {
+        let (run, others) = std::mem::take(&mut values).split_at_mut(length);
+        values = others;
+        run
+    };
+    lengths.iter().map(run).collect()
 }
 
 /// `sum` = the sum of equally long `parts`, of which there is one at least, in a binary tree.

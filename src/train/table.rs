@@ -112,7 +112,7 @@ fn exchange(
     (asked, fresh, memory_width): (&[u32], &mut [f32], usize),
 ) -> Result<bool, ExchangeError> {
     let (own, count, width) = (ranks.rank(), ranks.count(), rows.cols());
-    let shares: Vec<Range<usize>> = (0..count).map(|rank| ranks.share_of(rank, parts, nodes)).collect();
+    let shares = ranks.shares(parts, nodes);
     let lengths = shares.iter().map(|share| share.len() * width).collect();
     // Places among those asked about, by the rank that computes them: runs that are exchanged.
     let places = |share: &Range<usize>| -> Vec<usize> {

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use crate::broker::Broker;
 use crate::cluster::{daemon, events, is_shipped, push, reflects};
+use crate::console::cpu_seconds;
 use crate::process::{Process, evergraph};
 use crate::skip::skipped;
 
@@ -124,14 +125,6 @@ impl Drop for Group {
     }
 }
 
-/// Seconds that a process has computed.
-fn cpu_seconds(process: &Process) -> f64 {
-    let text = std::fs::read_to_string(format!("/proc/{}/stat", process.pid())).unwrap();
-    let (_, values) = text.rsplit_once(')').unwrap();
-    let ticks = |place: usize| values.split_whitespace().nth(place).unwrap().parse::<f64>().unwrap();
-    (ticks(11) + ticks(12)) / 100.0
-}
-
 /// Requests per second of so many replicas, and CPU seconds of the leader per 1,000 events that come meanwhile.
 fn measure(broker: &Broker, replicas: usize, seconds: u64, share: u32) -> Option<Value> {
     let topics = format!("adding-{replicas}-{}", std::process::id());
@@ -145,7 +138,7 @@ fn measure(broker: &Broker, replicas: usize, seconds: u64, share: u32) -> Option
     running.iter().for_each(|replica| is_shipped(&leader, replica, 2_000));
     running.iter().zip(&groups).for_each(|(replica, group)| group.take(replica));
     let (over, position) = (AtomicBool::new(false), AtomicU64::new(2_000));
-    let (before, begun) = (cpu_seconds(&leader), Instant::now());
+    let (before, begun) = (cpu_seconds(leader.pid()), Instant::now());
     let mut sent = 0_u64;
     let served: u64 = std::thread::scope(|scope| {
         let clients = running.iter().flat_map(|replica| [replica; 2]);
@@ -164,7 +157,7 @@ fn measure(broker: &Broker, replicas: usize, seconds: u64, share: u32) -> Option
         readers.into_iter().map(|reader| each(reader.join().unwrap())).sum()
     });
     let taken = begun.elapsed().as_secs_f64();
-    let leader_cpu = cpu_seconds(&leader) - before;
+    let leader_cpu = cpu_seconds(leader.pid()) - before;
     reflects(&leader, 2_000 + sent);
     Some(json!({
         "replicas": replicas,

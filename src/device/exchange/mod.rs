@@ -71,8 +71,8 @@ pub enum ExchangeError {
         /// What should have come.
         expected: usize,
     },
-    /// A message is longer than MPI counts.
-    #[error("a message of {bytes} bytes is longer than MPI takes")]
+    /// A message is longer than MPI counts, or than there is memory for.
+    #[error("a message of {bytes} bytes is longer than MPI or this machine's memory takes")]
     TooLong {
         /// Its length.
         bytes: usize,
@@ -101,6 +101,23 @@ pub trait Exchange: Send {
     /// Parts from the others when all are done; every rank calls it last, or ends without it where it has failed, which
     /// ends the others.
     fn leave(&mut self) {}
+}
+
+/// Passes `sent` to all others, and theirs, which are as long, to their places in `room`, by rank; the place of this
+/// rank stays as it is.
+///
+/// # Errors
+/// As a round.
+pub fn exchange_alike(
+    exchange: &mut dyn Exchange,
+    sent: &[u8],
+    room: &mut [u8],
+) -> Result<(), ExchangeError> {
+    let own = exchange.rank();
+    let places = room.chunks_exact_mut(sent.len().max(1)).enumerate();
+    let others = places.filter(|(rank, _)| *rank != own);
+    let mut messages: Vec<_> = others.map(|(rank, received)| Message { rank, sent, received }).collect();
+    exchange.round(&mut messages)
 }
 
 /// Bytes of a message of [`broadcast`] at most.

@@ -119,8 +119,8 @@ pub struct Mpi {
     traffic: Traffic,
 }
 
-// SAFETY: the library was started so that any thread may call it, one at a time, and every call takes `&mut self` or
-// ends the process. The handles are addresses of objects of the library, which stays loaded.
+// SAFETY: the library was started so that any thread may send, receive and wait, one at a time, and what does so takes
+// `&mut self`. The handles are addresses of objects of the library, which stays loaded.
 unsafe impl Send for Mpi {}
 
 impl Calls {
@@ -193,7 +193,7 @@ impl Mpi {
     }
 
     /// Ends this process and all other ranks.
-    pub fn abort(&mut self, code: i32) -> ! {
+    fn abort(&mut self, code: i32) -> ! {
         // SAFETY: MPI is started, and the handle is its own. The call does not return.
         unsafe { (self.calls.abort)(self.calls.world, code) };
         std::process::exit(code)

@@ -18,10 +18,11 @@ use clap::Args;
 
 use self::figures::{Figures, Network, RankReport, Run, print_summary};
 use super::deliver;
-use crate::cli::eval::ModelName;
+use crate::cli::eval::{ModelName, name_of};
 use crate::cli::output;
 use crate::config::MatmulPrecision;
 use crate::device::exchange::mpi::LOST;
+use crate::train::RANKS_MAX;
 
 /// What to train, and by how many.
 #[derive(Debug, Args)]
@@ -96,8 +97,8 @@ pub(super) fn run(args: &ClusterArgs) -> anyhow::Result<()> {
     let mut ranks = args.ranks.clone();
     ranks.sort_unstable();
     ranks.dedup();
-    let fits = |ranks: &u32| ranks.is_power_of_two() && *ranks <= 8;
-    ensure!(!ranks.is_empty() && ranks.iter().all(fits), "--ranks takes powers of two, 8 at most");
+    let fits = |ranks: &u32| ranks.is_power_of_two() && *ranks as usize <= RANKS_MAX;
+    ensure!(!ranks.is_empty() && ranks.iter().all(fits), "--ranks takes powers of two, {RANKS_MAX} at most");
     ensure!(
         args.checkpoint.is_none() || ranks.len() == 1,
         "--checkpoint goes with one number of ranks: each would go on from the last one's end"
@@ -181,13 +182,13 @@ fn command(args: &ClusterArgs, count: u32, folder: &Path) -> anyhow::Result<Comm
         command.arg(format!("--{name}={value}"));
     };
     option("events", &args.events.display());
-    option("model", &crate::cli::eval::name_of(args.model));
+    option("model", &name_of(args.model));
     option("batch-events", &args.batch_events);
     if let Some(most) = args.events_max {
         option("events-max", &most);
     }
     option("row-dimension", &args.row_dimension);
-    option("matmul-precision", &crate::cli::eval::name_of(args.matmul_precision));
+    option("matmul-precision", &name_of(args.matmul_precision));
     option("seed", &args.seed);
     option("threads", &args.threads);
     if let Some(path) = &args.checkpoint {

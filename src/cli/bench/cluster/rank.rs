@@ -15,7 +15,7 @@ use crate::cli::machine;
 use crate::device::Device;
 use crate::device::disk::EngineChoice;
 use crate::device::exchange::mpi::Mpi;
-use crate::device::exchange::{Exchange, ExchangeError, Message};
+use crate::device::exchange::{Exchange, ExchangeError, exchange_alike};
 use crate::feature::FeatureStore;
 use crate::train::lookahead::{Helper, Lookahead};
 use crate::train::{DestinationPool, PreparedBatch, Trainer, TrainerOptions, World};
@@ -111,15 +111,12 @@ fn train(args: &ClusterArgs, mut exchange: Mpi) -> Result<RankReport> {
 /// Latency and bandwidth of rounds in which every rank sends every other one as much.
 fn probe(exchange: &mut Mpi) -> Result<Link> {
     let mut median = |bytes: usize| {
-        let (own, ranks, sent) = (exchange.rank(), exchange.ranks(), vec![0_u8; bytes]);
-        let mut room = vec![sent.clone(); ranks];
+        let sent = vec![0_u8; bytes];
+        let mut room = sent.repeat(exchange.ranks());
         let mut seconds = Vec::with_capacity(PROBES);
         for _ in 0..PROBES {
-            let others = room.iter_mut().enumerate().filter(|(rank, _)| *rank != own);
-            let mut messages: Vec<_> =
-                others.map(|(rank, received)| Message { rank, sent: &sent, received }).collect();
             let begun = Instant::now();
-            exchange.round(&mut messages)?;
+            exchange_alike(exchange, &sent, &mut room)?;
             seconds.push(begun.elapsed().as_secs_f64());
         }
         seconds.sort_by(f64::total_cmp);
