@@ -5,7 +5,7 @@ CARGO_HOME ?= $(HOME)/.cargo
 export PATH := $(CARGO_HOME)/bin:$(CURDIR)/.cache/tools/bin:$(PATH)
 
 .PHONY: help demo test fuzz schemathesis debezium feast feed-bench soak kills check fmt manifests package peers ops-peers learn-peers index-peers \
-	overload device-run drift learning-curve cache-bench bus-bench cluster-bench replicas prequential models screenshots gpu
+	overload device-run drift learning-curve cache-bench bus-bench cluster-bench partition replicas prequential models screenshots gpu
 
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 18
@@ -139,6 +139,9 @@ cluster-bench: ## measure ranks that train together, and write page and figures;
 	@scripts/setup.sh test
 	cargo build --release --locked --bin evergraph
 	python3 -B benches/cluster/measure.py --data "$(DATA)"
+
+partition: ## count what machines would send if each had a part of the graph, and write page and figures; DATA=folder of event files
+	python3 -B benches/partition/simulate.py --data "$(DATA)"
 
 bus-bench: ## count bytes of edge rows over the bus by the size of the cache, and write page and figures; DATA=folder of event files
 	@for name in wikipedia oss-commits; do [ -e "$(DATA)/$$name.csv.gz" ] || { \

@@ -129,6 +129,11 @@ write_config() {
     advertised+=",SASL://127.0.0.1:$KAFKA_SASL_PORT"
     protocols+=",SASL:SASL_PLAINTEXT"
   fi
+  if [[ -n ${KAFKA_LINK:-} ]]; then
+    listeners+=",LINK://$KAFKA_LINK"
+    advertised+=",LINK://$KAFKA_LINK"
+    protocols+=",LINK:PLAINTEXT"
+  fi
   if [[ -n ${KAFKA_OAUTH_PORT:-} ]]; then
     listeners+=",OAUTH://127.0.0.1:$KAFKA_OAUTH_PORT"
     advertised+=",OAUTH://127.0.0.1:$KAFKA_OAUTH_PORT"

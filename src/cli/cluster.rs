@@ -1,15 +1,18 @@
-//! `evergraph cluster`: what a leader and its replicas report, side by side, and what does not fit together.
+//! `evergraph cluster`: what a leader and its replicas report, side by side, and what does not fit together; and a replica
+//! that becomes the leader.
 
 use std::fmt::Write as _;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use clap::{Args, Subcommand};
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 use ureq::http::Method;
 
 use super::client::{Client, DaemonArgs, PATIENCE};
-use super::output;
+use super::{ConfigArgs, output};
+use crate::daemon::takeover::{self, Reading, Takeover};
+use crate::ingest::kafka::PartitionRange;
 
 /// `evergraph cluster`
 #[derive(Debug, Args)]
@@ -28,6 +31,22 @@ enum ClusterCommand {
         urls: Vec<String>,
         #[command(flatten)]
         daemon: DaemonArgs,
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Make a replica the leader; it must be stopped. Says what the new leader will read, and what it does not have of
+    /// the earlier one's, which ends if it still runs. Without --yes it prints the plan, changes nothing and fails
+    Promote {
+        /// Promote it
+        #[arg(long)]
+        yes: bool,
+        /// Take a promotion back: the daemon is a replica again from its next start on
+        #[arg(long, conflicts_with = "yes")]
+        undo: bool,
+        /// The replica's settings
+        #[command(flatten)]
+        config: ConfigArgs,
         /// As JSON
         #[arg(long)]
         json: bool,
@@ -62,7 +81,14 @@ struct Cluster {
 
 /// Runs the command.
 pub(super) fn run(args: &ClusterArgs) -> Result<()> {
-    let ClusterCommand::Status { urls, daemon, json } = &args.command;
+    match &args.command {
+        ClusterCommand::Status { urls, daemon, json } => status(urls, daemon, *json),
+        ClusterCommand::Promote { undo: true, config, json, .. } => undo(config, *json),
+        ClusterCommand::Promote { yes, config, json, .. } => promote(*yes, config, *json),
+    }
+}
+
+fn status(urls: &[String], daemon: &DaemonArgs, json: bool) -> Result<()> {
     let client = daemon.client(PATIENCE)?;
     let urls = if urls.is_empty() { std::slice::from_ref(&daemon.url) } else { urls };
     let mut members: Vec<Member> = std::thread::scope(|scope| {
@@ -89,6 +115,87 @@ pub(super) fn run(args: &ClusterArgs) -> Result<()> {
     let wrong = cluster.members.iter().filter(|member| member.problem.is_some()).count();
     ensure!(wrong == 0 && cluster.problems.is_empty(), "{}", cluster.summary(wrong));
     Ok(())
+}
+
+/// Promotes the replica of these settings, or says what that would do.
+fn promote(yes: bool, config: &ConfigArgs, json: bool) -> Result<()> {
+    let config = config.load()?;
+    let planned = Takeover::plan(&config).context("the replica cannot be promoted")?;
+    let ((topic, shipped), end, reading) = (planned.topic(), planned.end.0, planned.reading.clone());
+    if yes {
+        planned.carry_out().context("the replica was not promoted")?;
+    }
+    if json {
+        let sources: Vec<Value> = reading.iter().map(document).collect();
+        let document = json!({
+            "done": yes,
+            "topic": topic,
+            "frames_position": shipped.0,
+            "log_position": end,
+            "sources": sources,
+        });
+        output::print(&format!("{document:#}"))?;
+    } else {
+        output::print(&format!(
+            "the log here ends at position {end}, and topic {topic} at {}: all that was shipped is here",
+            shipped.0
+        ))?;
+        reading.iter().try_for_each(|reading| output::print(&sentence(reading)))?;
+        if reading.is_empty() {
+            output::print(
+                "the settings name no topic of Kafka: give this daemon the earlier leader's sources",
+            )?;
+        }
+        output::print(&format!(
+            "pushed events that the earlier leader acknowledged behind position {end} are not here: they are in its \
+             data.dir only"
+        ))?;
+        if yes {
+            output::print(
+                "this daemon leads from its next start on, and learns its log anew; set cluster.role = \"leader\", \
+                 and send events here",
+            )?;
+        }
+    }
+    ensure!(yes, "nothing was changed; pass --yes to promote it");
+    Ok(())
+}
+
+fn undo(config: &ConfigArgs, json: bool) -> Result<()> {
+    let was_promoted = takeover::take_back(&config.load()?)?;
+    let said =
+        if was_promoted { "the promotion was taken back" } else { "it was not promoted; nothing to do" };
+    let document = json!({ "done": was_promoted });
+    output::print(&if json { format!("{document:#}") } else { said.to_owned() })
+}
+
+/// What is read of a partition, in words.
+fn sentence(reading: &Reading) -> String {
+    let Reading { source, range: PartitionRange { partition, low, high }, from } = reading;
+    let gone = match reading.gone() {
+        0 => String::new(),
+        gone => format!("; {gone} offsets that the log does not have are gone from the topic"),
+    };
+    match (from, reading.to_read()) {
+        (Some(from), Some(count)) => {
+            format!("{source}, partition {partition}: goes on at offset {from}, {count} to read{gone}")
+        }
+        _ => format!(
+            "{source}, partition {partition}: the log has nothing of it; offsets {low} to {high} are there"
+        ),
+    }
+}
+
+fn document(reading: &Reading) -> Value {
+    json!({
+        "source": reading.source,
+        "partition": reading.range.partition,
+        "from": reading.from,
+        "to_read": reading.to_read(),
+        "gone": reading.gone(),
+        "broker_earliest": reading.range.low,
+        "broker_latest": reading.range.high,
+    })
 }
 
 fn member(client: &Client<'_>, url: &str) -> Member {
@@ -197,8 +304,6 @@ fn ahead(member: &Member, leader: &Member) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     fn daemon(role: &str, position: u64, state: &str) -> Member {

@@ -41,6 +41,7 @@ mod starting;
 mod status;
 mod store;
 mod supervise;
+pub mod takeover;
 mod threads;
 mod tiers;
 mod training;
@@ -109,6 +110,7 @@ impl Daemon {
         generated: Option<GeneratedOptions>,
         interrupt: &AtomicBool,
     ) -> Result<Self> {
+        let config = &*takeover::with_role(config)?;
         loop {
             let started = match config.cluster.role {
                 ClusterRole::Replica => Self::attempt_replica(config, interrupt),

@@ -22,7 +22,7 @@ use crate::ingest::kafka::{KafkaFault, KafkaSourceOptions, PartitionRange, offse
 use crate::log::Frame;
 
 /// Timeout of requests to the brokers.
-const BROKER_PATIENCE: Duration = Duration::from_secs(10);
+pub(super) const BROKER_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Where to continue reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

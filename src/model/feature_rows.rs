@@ -10,6 +10,7 @@
 //!
 //! Does not know where rows are stored: the caller fetches.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use hashbrown::HashMap;
@@ -101,18 +102,30 @@ impl FeatureRows {
         }
     }
 
-    /// Numbers the edges of the messages that wait for `nodes`; `pending` returns the event that left it. Messages of
-    /// events before `since` have no features.
+    /// Numbers the edges in these runs of the slots of a sample with one layer: the pass reads no others.
+    pub fn number_some_slots(&mut self, graph: &MessageFlowGraph, runs: impl Iterator<Item = Range<usize>>) {
+        self.slots.clear();
+        self.slots.resize(graph.edges.len(), EMPTY_SLOT);
+        for slot in runs.flatten().filter(|slot| graph.edges[*slot] != MessageFlowGraph::NO_EDGE) {
+            self.slots[slot] = self.number(graph.edges[slot]);
+        }
+    }
+
+    /// Numbers the edges of the messages that wait for those of the `nodes` that are `read`; `pending` returns the
+    /// event that left it. Messages of events before `since` have no features.
     pub fn index_messages(
         &mut self,
-        nodes: &[NodeId],
+        (nodes, read): (&[NodeId], Range<usize>),
         since: EventTime,
         pending: impl Fn(NodeId) -> Option<(EdgeId, EventTime)>,
     ) {
         self.messages.clear();
         self.message_edges.clear();
-        for event in nodes.iter().map(|&node| pending(node)) {
-            let number = event.map_or(EMPTY_SLOT, |event| self.index_message(event, since));
+        for (place, event) in nodes.iter().map(|&node| pending(node)).enumerate() {
+            let number = match event {
+                Some(event) if read.contains(&place) => self.index_message(event, since),
+                _ => EMPTY_SLOT,
+            };
             self.messages.push(number);
             self.message_edges.push(event.map_or(MessageFlowGraph::NO_EDGE, |(edge, _)| edge));
         }
@@ -383,7 +396,7 @@ mod tests {
         for _ in 0..2 {
             rows.clear();
             rows.number_slots([&sample].into_iter());
-            rows.index_messages(&[1, 2, 3].map(NodeId), EventTime::MIN, |NodeId(id)| {
+            rows.index_messages((&[1, 2, 3].map(NodeId), 0..3), EventTime::MIN, |NodeId(id)| {
                 (id != 2).then_some((EdgeId(4 + u64::from(id)), EventTime(0)))
             });
             assert_eq!((rows.edges(), rows.slots()), (&[5, 7][..], &[0, 1, 0, EMPTY_SLOT][..]));
@@ -404,7 +417,7 @@ mod tests {
             (&[u64::MAX, 7][..], &[0, 1, 0, EMPTY_SLOT][..]),
             "no row of 5"
         );
-        rows.index_messages(&[1, 2, 3].map(NodeId), EventTime::MIN, |NodeId(id)| {
+        rows.index_messages((&[1, 2, 3].map(NodeId), 0..3), EventTime::MIN, |NodeId(id)| {
             (id != 2).then_some((EdgeId(4 + u64::from(id)), EventTime(0)))
         });
         assert_eq!(rows.edges(), [u64::MAX, 7]);
@@ -416,6 +429,28 @@ mod tests {
     }
 
     #[test]
+    fn edges_that_are_not_read_are_not_fetched() {
+        let sample = MessageFlowGraph {
+            fanout: 2,
+            edges: [5, 7, 6, 9, 5, u64::MAX].map(EdgeId).to_vec(),
+            ..MessageFlowGraph::default()
+        };
+        let (mut rows, mut mailbox) = (FeatureRows::default(), Mailbox::new(1));
+        rows.number_some_slots(&sample, [0..1, 3..6].into_iter());
+        let none = EMPTY_SLOT;
+        assert_eq!((rows.edges(), rows.slots()), (&[5, 9][..], &[0, none, none, 1, 0, none][..]));
+        let nodes = [1, 2, 3].map(NodeId);
+        for node in nodes {
+            mailbox.post(node, NodeId(0), EdgeId(u64::from(node.0)), EventTime(0));
+        }
+        rows.index_messages((&nodes, 1..2), EventTime::MIN, |node| mailbox.pending_event(node));
+        rows.fetch_edges(2, fetch).unwrap();
+        assert_eq!(rows.edges(), [5, 9, 2]);
+        assert_eq!([0, 1, 2].map(|place| rows.messages().of(place).is_some()), [false, true, false]);
+        assert!(rows.has_messages_of(&mailbox, &nodes), "those of the other nodes are known all the same");
+    }
+
+    #[test]
     fn the_time_of_a_message_decides_whether_it_has_features() {
         let mut mailbox = Mailbox::new(1);
         for (node, time) in [(1, 49), (2, 50), (4, i64::MIN)] {
@@ -423,7 +458,7 @@ mod tests {
         }
         let (nodes, since) = ([1, 2, 3, 4].map(NodeId), EventTime(50));
         let mut rows = FeatureRows::default();
-        rows.index_messages(&nodes, since, |node| mailbox.pending_event(node));
+        rows.index_messages((&nodes, 0..4), since, |node| mailbox.pending_event(node));
         rows.index_next_messages(since, [(EdgeId(9), EventTime(50)), (EdgeId(8), EventTime(49))].into_iter());
         assert_eq!(rows.edges(), [u64::MAX, 2, 9], "what has no features is not asked for");
         rows.fetch_edges(1, |edges, out| {
@@ -457,7 +492,7 @@ mod tests {
             };
             let mut rows = FeatureRows::default();
             rows.number_slots([&sample].into_iter());
-            rows.index_messages(&[NodeId(0)], EventTime::MIN, |_| Some((EdgeId(2), EventTime(0))));
+            rows.index_messages((&[NodeId(0)], 0..1), EventTime::MIN, |_| Some((EdgeId(2), EventTime(0))));
             let stored = |edges: &[u64], out: &mut [f32]| {
                 for (row, &edge) in out.chunks_exact_mut(1 + features).zip(edges) {
                     row.fill(0.5);
@@ -477,7 +512,7 @@ mod tests {
     #[test]
     fn a_failed_fetch_leaves_no_rows() {
         let mut rows = FeatureRows::default();
-        rows.index_messages(&[NodeId(0)], EventTime::MIN, |_| Some((EdgeId(3), EventTime(0))));
+        rows.index_messages((&[NodeId(0)], 0..1), EventTime::MIN, |_| Some((EdgeId(3), EventTime(0))));
         rows.fetch_edges(2, fetch).unwrap();
         assert_eq!(rows.fetch_edges(2, |_, _| Err("disk")), Err("disk"));
         assert!(rows.edge_rows().is_none());

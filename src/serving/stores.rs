@@ -129,7 +129,7 @@ impl World<'_> {
             rows.number_slots(neighborhood.graphs());
         }
         if let Some(pending) = pending.filter(|_| needs.reads_messages()) {
-            rows.index_messages(nodes, self.view.since(), pending);
+            rows.index_messages((nodes, 0..nodes.len()), self.view.since(), pending);
         }
         self.fetch(needs, nodes, rows, in_place)
     }

@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::pairs::Pairs;
+use super::ranks::{Ranks, Share};
 use super::trainer::{Negatives, Positives, StepMode, TrainError, Trainer, World};
 use crate::event::{EdgeId, EventTime, NodeId};
 use crate::feature::{Announced, FeatureStore};
@@ -35,7 +36,7 @@ pub struct PreparedBatch {
     since: EventTime,
     pub(super) mode: StepMode,
     /// Places of the events that are scored, ascending.
-    scored: Vec<u32>,
+    pub(super) scored: Vec<u32>,
     pub(super) pairs: Pairs,
     pub(super) touched: Touched,
     pub(super) neighborhood: Neighborhood,
@@ -43,6 +44,8 @@ pub struct PreparedBatch {
     has_rows: bool,
     /// Holds the rows that were announced until they are gathered.
     announced: Option<Announced>,
+    /// Whose part of the batch has rows, if several ranks share it.
+    pub(super) share: Option<Share>,
     pub(super) sample_seconds: f64,
     pub(super) gather_seconds: f64,
 }
@@ -63,6 +66,7 @@ impl Default for PreparedBatch {
             rows: FeatureRows::default(),
             has_rows: false,
             announced: None,
+            share: None,
             sample_seconds: 0.0,
             gather_seconds: 0.0,
         }
@@ -176,6 +180,8 @@ pub struct Preparer {
     scored: Option<Vec<u32>>,
     /// Where a GPU reads edge rows in place.
     rows: Option<Arc<DeviceRows>>,
+    /// What is computed here, if several ranks share each batch.
+    share: Option<Share>,
 }
 
 impl Preparer {
@@ -207,6 +213,7 @@ impl Preparer {
         check(&self.needs, world, positives, negatives, mode)?;
         let mut clock = Instant::now();
         batch.load(positives, world.view.since(), mode);
+        batch.share = self.share;
         batch.rows.keep_from(world.view.rows_from());
         if mode != StepMode::StateOnly && !positives.src.is_empty() {
             self.seed(positives, negatives, batch);
@@ -217,7 +224,7 @@ impl Preparer {
             // The step computes the memory of all that its events touch, scored or not.
             batch.neighborhood.number(batch.touched.nodes());
             if self.needs.edge_row_dim > 0 {
-                batch.rows.number_slots(batch.neighborhood.graphs());
+                batch.number_slots(&self.needs);
             }
         }
         if self.needs.reads_messages() && self.publishes {
@@ -262,7 +269,8 @@ impl Preparer {
             StepMode::StateOnly => batch.touched.nodes(),
             StepMode::Train | StepMode::Score => batch.neighborhood.nodes().nodes(),
         };
-        batch.rows.index_messages(nodes, batch.since, pending);
+        let read = batch.nodes_read(&self.needs, nodes.len());
+        batch.rows.index_messages((nodes, read), batch.since, pending);
         batch.gather_seconds += lap(&mut clock);
     }
 
@@ -295,7 +303,14 @@ impl Trainer {
     /// What prepares batches for this trainer.
     #[must_use]
     pub fn preparer(&self) -> Preparer {
-        Preparer { needs: self.model.needs(), publishes: false, scored: None, rows: self.rows.clone() }
+        let scratch = self.scratch.lock();
+        Preparer {
+            needs: self.model.needs(),
+            publishes: false,
+            scored: None,
+            rows: self.rows.clone(),
+            share: scratch.ranks.as_ref().map(Ranks::share),
+        }
     }
 
     /// Prepares a batch for the next step, all stages at once.
@@ -331,7 +346,7 @@ pub(super) fn gather_message_rows(
         return Ok(());
     }
     rows.keep_from(kept.first);
-    rows.index_messages(nodes, kept.since, |node| state.mailbox.pending_event(node));
+    rows.index_messages((nodes, 0..nodes.len()), kept.since, |node| state.mailbox.pending_event(node));
     rows.fetch_edge_rows(needs, |ids, out| edge_features.gather(ids, out))?;
     Ok(())
 }

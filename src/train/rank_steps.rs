@@ -1,16 +1,18 @@
-//! Steps of several ranks, as [`Trainer`] takes them: who may join, and whether all are in one state.
+//! Steps of several ranks, as [`Trainer`] takes them: who may join, which rows a rank reads, and whether all are in one
+//! state.
 
 use std::io::Write;
+use std::ops::Range;
 
 use xxhash_rust::xxh3::Xxh3;
 
 use super::prepare::PreparedBatch;
 use super::ranks::{Ranks, RanksError};
-use super::shards::{SHARDS, cut};
-use super::trainer::{Scratch, Trainer};
+use super::shards::{SHARDS, cut, parts};
+use super::trainer::{Scratch, StepMode, Trainer};
 use crate::device::Device;
 use crate::device::exchange::{Exchange, Traffic};
-use crate::model::EMPTY_SLOT;
+use crate::model::{EMPTY_SLOT, Needs};
 
 /// Ranks that train together at most: a batch has no more parts.
 pub const RANKS_MAX: usize = SHARDS;
@@ -120,6 +122,36 @@ impl Write for Digest {
 }
 
 impl PreparedBatch {
+    /// Numbers the edges in the slots of all seeds, or of those that are computed here.
+    pub(super) fn number_slots(&mut self, needs: &Needs) {
+        let Self { neighborhood, rows, scored, pairs, .. } = self;
+        match (self.share, neighborhood.layers()) {
+            (Some(share), [layer]) => {
+                let (events, fanout) = (scored.len(), layer.graph.fanout);
+                let own = share.of(parts(needs, events), events);
+                let run = |block| (block * events + own.start) * fanout..(block * events + own.end) * fanout;
+                rows.number_some_slots(&layer.graph, (0..pairs.blocks()).map(run));
+            }
+            _ => rows.number_slots(neighborhood.graphs()),
+        }
+    }
+
+    /// Those of `count` nodes whose messages are applied here.
+    pub(super) fn nodes_read(&self, needs: &Needs, count: usize) -> Range<usize> {
+        match self.share {
+            // In a state-only step every rank computes all memory rows.
+            Some(share) if self.mode != StepMode::StateOnly => {
+                share.of(parts(needs, self.scored.len()), count)
+            }
+            _ => 0..count,
+        }
+    }
+
+    /// Whether the batch has the rows that a step by `ranks` reads here.
+    pub(super) fn is_for(&self, ranks: Option<&Ranks>) -> bool {
+        self.share == ranks.map(Ranks::share)
+    }
+
     /// The rows that this batch reads, whole and cut among so many `ranks`, if its sample has one layer.
     #[must_use]
     pub fn rows_read(&self, ranks: usize) -> RowsRead {

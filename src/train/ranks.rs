@@ -36,6 +36,15 @@ pub(super) struct Ranks {
     others: Vec<f32>,
 }
 
+/// What a rank computes of each batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Share {
+    /// Its number.
+    pub rank: usize,
+    /// How many ranks there are.
+    pub ranks: usize,
+}
+
 /// Ranks that cannot train together.
 #[derive(Debug, Error)]
 pub enum RanksError {
@@ -100,16 +109,20 @@ impl Ranks {
             .sum()
     }
 
+    /// What this one computes.
+    pub fn share(&self) -> Share {
+        Share { rank: self.rank(), ranks: self.count() }
+    }
+
     /// The parts of a batch that `rank` computes, of `parts`, which are at least as many as the ranks.
     pub fn parts_of(&self, rank: usize, parts: usize) -> Range<usize> {
-        cut(rank, self.count(), parts)
+        Share { rank, ranks: self.count() }.parts(parts)
     }
 
     /// What of `count` nodes, cut into `parts`, belongs to the parts of each rank.
     pub fn shares(&self, parts: usize, count: usize) -> Vec<Range<usize>> {
-        let share =
-            |own: Range<usize>| cut(own.start, parts, count).start..cut(own.end - 1, parts, count).end;
-        (0..self.count()).map(|rank| share(self.parts_of(rank, parts))).collect()
+        let ranks = self.count();
+        (0..ranks).map(|rank| Share { rank, ranks }.of(parts, count)).collect()
     }
 
     /// Completes columns of values that have a run of values from each rank, one after another, of these lengths, where
@@ -177,6 +190,19 @@ impl Ranks {
     fn regions(&self, parts: usize, nodes: usize, width: usize) -> Vec<Range<usize>> {
         let region = |share: Range<usize>| share.start * width..share.end * width;
         self.shares(parts, nodes).into_iter().map(region).collect()
+    }
+}
+
+impl Share {
+    /// Those of a batch's `parts` that the rank computes: all, if there are fewer parts than ranks.
+    pub fn parts(self, parts: usize) -> Range<usize> {
+        if self.ranks > parts { 0..parts } else { cut(self.rank, self.ranks, parts) }
+    }
+
+    /// What of `count` events or nodes, cut into `parts`, is in those.
+    pub fn of(self, parts: usize, count: usize) -> Range<usize> {
+        let own = self.parts(parts);
+        cut(own.start, parts, count).start..cut(own.end - 1, parts, count).end
     }
 }
 

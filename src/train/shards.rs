@@ -74,7 +74,7 @@ struct Scored {
 struct Scores(Vec<f32>);
 
 /// Into how many parts a batch of `events` is cut.
-fn parts(needs: &Needs, events: usize) -> usize {
+pub(super) fn parts(needs: &Needs, events: usize) -> usize {
     let whole = needs.layers > 1 || needs.snapshots > 1;
     let most = if whole { 1 } else { (events / EVENTS_MIN).clamp(1, SHARDS) };
     1 << most.ilog2()
@@ -111,7 +111,7 @@ impl<'t> Sharded<'t> {
         let (count, precision) = (pass.batch.scored().len(), pass.precision);
         let counts @ (parts, nodes) = (parts(&pass.model.needs(), count), pass.nodes());
         let mut ranks = sharing(ranks, parts);
-        let own = ranks.as_ref().map_or(0..parts, |ranks| ranks.parts_of(ranks.rank(), parts));
+        let own = ranks.as_ref().map_or(0..parts, |ranks| ranks.share().parts(parts));
         if shards.len() < own.len() {
             shards.resize_with(own.len(), || Shard::new(parameters));
         }

@@ -105,8 +105,9 @@ impl Trainer {
     /// Whether `batch` holds the rows of just those messages that a step would apply now.
     pub(super) fn check_order(&self, batch: &PreparedBatch) -> Result<(), TrainError> {
         let reads_rows = self.model.needs().reads_messages();
-        // Rows that a GPU was to read in place are not here.
+        // Rows that a GPU was to read in place are not here, nor are those that other ranks read.
         let is_elsewhere = self.device == Device::Cpu && batch.rows.in_place().is_some();
+        let is_elsewhere = is_elsewhere || !batch.is_for(self.scratch.lock().ranks.as_ref());
         if is_elsewhere || reads_rows && !batch.rows.has_messages_of(&self.state.mailbox, batch.nodes()) {
             return Err(TrainError::OutOfOrder { step: self.steps });
         }

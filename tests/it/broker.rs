@@ -28,6 +28,8 @@ pub struct Broker {
     sasl_port: u16,
     /// Where it takes tokens, if it does.
     oauth_port: Option<u16>,
+    /// `host:port` of another network where it listens, too.
+    link: Option<String>,
     data: PathBuf,
     kind: String,
     /// Stops the broker when its standard input closes, which it does when this process ends.
@@ -38,21 +40,26 @@ impl Broker {
     /// The broker that tests share. `None` where none can be had; each test that asks is told as skipped.
     pub fn shared() -> Option<&'static Self> {
         static SHARED: OnceLock<Result<Broker, String>> = OnceLock::new();
-        SHARED.get_or_init(|| Self::launch(None)).as_ref().map_err(|why| skipped(why)).ok()
+        SHARED.get_or_init(|| Self::launch(None, None)).as_ref().map_err(|why| skipped(why)).ok()
     }
 
     /// A broker of the test's own, for tests that stop it. Stopped when dropped.
     pub fn own() -> Option<Self> {
-        Self::launch(None).map_err(|why| skipped(&why)).ok()
+        Self::launch(None, None).map_err(|why| skipped(&why)).ok()
+    }
+
+    /// One of the test's own that also listens at this address of this machine.
+    pub fn with_link(host: &str) -> Option<Self> {
+        Self::launch(None, Some(host)).map_err(|why| skipped(&why)).ok()
     }
 
     /// One of the test's own that also takes tokens that are signed with these keys.
     pub fn with_keys(jwks: &str) -> Option<Self> {
-        Self::launch(Some(jwks)).map_err(|why| skipped(&why)).ok()
+        Self::launch(Some(jwks), None).map_err(|why| skipped(&why)).ok()
     }
 
     /// A running broker, or why none can be had here.
-    fn launch(jwks: Option<&str>) -> Result<Self, String> {
+    fn launch(jwks: Option<&str>, link: Option<&str>) -> Result<Self, String> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::SeqCst);
         let name = format!("kafka-{}-{number}", std::process::id());
@@ -62,6 +69,7 @@ impl Broker {
             controller_port,
             sasl_port,
             oauth_port: jwks.map(|_| oauth_port),
+            link: link.map(|host| format!("{host}:{}", ports::free())),
             data: Path::new(env!("CARGO_TARGET_TMPDIR")).join(name),
             kind: String::new(),
             keeper: None,
@@ -87,6 +95,11 @@ impl Broker {
     /// `host:port` of the listener without authentication.
     pub fn bootstrap(&self) -> String {
         format!("127.0.0.1:{}", self.port)
+    }
+
+    /// `host:port` of the listener of the other network.
+    pub fn link_bootstrap(&self) -> &str {
+        self.link.as_deref().expect("a broker with a link")
     }
 
     /// How to reach the SASL/PLAIN listener as this user.
@@ -236,6 +249,9 @@ impl Broker {
             .env("KAFKA_DATA", &self.data)
             .env("KAFKA_HEAP", "384m")
             .env("KAFKA_WAIT", "120");
+        if let Some(link) = &self.link {
+            script.env("KAFKA_LINK", link);
+        }
         if let Some(port) = self.oauth_port {
             script.env("KAFKA_OAUTH_PORT", port.to_string());
             script.env("KAFKA_OAUTH_JWKS", self.data.join("jwks.json"));

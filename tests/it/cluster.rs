@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use crate::broker::Broker;
 use crate::live::small_engine;
+use crate::network::Network;
 use crate::process::{Moments, PATIENCE, Process, Start, evergraph};
 
 /// A daemon with small rows.
@@ -294,6 +295,53 @@ fn kills_of_leader_and_replica_lose_nothing_and_double_nothing() {
 }
 
 #[test]
+fn a_cut_link_loses_nothing_and_doubles_nothing() {
+    let Some(network) = Network::new() else { return };
+    let Some(broker) = Broker::with_link(&network.cut_off()).filter(Broker::is_kafka) else { return };
+    // Longer than a transaction is waited for.
+    let cut = Duration::from_secs(14);
+    // Who is behind the link: first the leader, then the replica.
+    for behind in ["leader", "replica"] {
+        let [data, other] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+        let start = |role: &str, data: &Path| {
+            let start = daemon(&broker, behind, role, data);
+            if role != behind {
+                return start;
+            }
+            let brokers = format!("cluster.brokers={}", broker.link_bootstrap());
+            start.set(&brokers).at(&network.asked()).behind(&network.wrapper())
+        };
+        let leader = start("leader", data.path()).ready();
+        let replica = start("replica", other.path()).ready();
+        push(&leader, &events(0, 100));
+        is_shipped(&leader, &replica, 100);
+        network.set_link(false);
+        // What was under way when the link was cut, and what comes behind it, is acknowledged.
+        let begun = Instant::now();
+        let mut position = 100;
+        while begun.elapsed() < cut {
+            push(&leader, &events(position, position + 50));
+            position += 50;
+            std::thread::sleep(Duration::from_millis(500));
+        }
+        reflects(&leader, position);
+        let stands = replica.status()["freshness"]["applied_position"].as_u64().unwrap();
+        assert!((100..position).contains(&stands), "nothing came over the link: {stands}");
+        assert_eq!(replica.get("/v1/nodes/u7/neighbors").unwrap().0, 200, "it responds with what it has");
+        network.set_link(true);
+        is_shipped(&leader, &replica, position);
+        respond_alike(&leader, &replica);
+        let edges = |process: &Process| process.status()["graph"]["edges"].clone();
+        assert_eq!((edges(&leader), edges(&replica)), (position.into(), position.into()));
+        // What the topic has is what a new one reads.
+        let third = tempfile::tempdir().unwrap();
+        let late = daemon(&broker, behind, "replica", third.path()).ready();
+        is_shipped(&leader, &late, position);
+        respond_alike(&leader, &late);
+    }
+}
+
+#[test]
 fn who_must_not_go_on_says_why_and_ends() {
     let Some(broker) = Broker::shared().filter(|broker| broker.is_kafka()) else { return };
     let [data, other, third] = [(); 3].map(|()| tempfile::tempdir().unwrap());
@@ -332,6 +380,87 @@ fn who_must_not_go_on_says_why_and_ends() {
     assert!(!leader.ended().success());
     reflects(&next, 60);
     assert!(next.terminate().success());
+}
+
+#[test]
+fn a_promoted_replica_leads_and_says_what_it_has_not() {
+    let Some(broker) = Broker::shared().filter(|broker| broker.is_kafka()) else { return };
+    let [data, other, third] = [(); 3].map(|()| tempfile::tempdir().unwrap());
+    let produce = |events: Vec<Value>| {
+        let lines: Vec<String> = events.iter().map(Value::to_string).collect();
+        broker.produce("promotions", lines.iter().map(|line| (0, None, Some(line.as_bytes()))));
+    };
+    let with_source = |start: Start| {
+        start
+            .set(&format!("ingest.kafka.brokers={}", broker.bootstrap()))
+            .set("ingest.kafka.topic=promotions")
+            .set("ingest.kafka.group=promotions")
+    };
+    broker.create_topic("promotions", 1);
+    produce(events(0, 100));
+    let leader = with_source(daemon(broker, "promotion", "leader", data.path())).ready();
+    let replicas = with_source(daemon(broker, "promotion", "replica", other.path()));
+    let replica = replicas.ready();
+    is_shipped(&leader, &replica, 100);
+    let promote = |words: &[&str]| replicas.said_by(&[&["cluster", "promote"], words].concat());
+    let (ok, _, said) = promote(&["--yes"]);
+    assert!(!ok && said.contains("must be stopped"), "{said}");
+    // What was shipped and not received is waited for.
+    assert!(replica.terminate().success());
+    produce(events(100, 140));
+    leader.wait_until("frames are shipped", |status| status["cluster"]["frames_position"] == 140);
+    leader.kill();
+    let (ok, _, said) = promote(&["--yes"]);
+    assert!(!ok && said.contains("until its frames_position is 140"), "{said}");
+    let replica = replicas.ready();
+    replica.wait_until("it has the rest", |status| status["freshness"]["indexed_position"] == 140);
+    assert!(replica.terminate().success());
+    // The earlier leader is back, without its source, and has nothing new to ship.
+    let mut leader = daemon(broker, "promotion", "leader", data.path()).ready();
+    leader.wait_until("it leads", |status| status["cluster"]["states_position"] == 140);
+    produce(events(140, 150));
+    let (ok, printed, said) = promote(&[]);
+    assert!(!ok && said.contains("pass --yes"), "{said}");
+    assert!(printed.contains("goes on at offset 140, 10 to read"), "{printed}");
+    assert!(printed.contains("behind position 140 are not here"), "{printed}");
+    let (ok, printed, said) = promote(&["--yes", "--json"]);
+    assert!(ok, "{said}");
+    let document: Value = serde_json::from_str(&printed).unwrap();
+    let expected = json!({
+        "done": true,
+        "topic": "promotion.frames",
+        "frames_position": 140,
+        "log_position": 140,
+        "sources": [{
+            "source": "kafka:promotions",
+            "partition": 0,
+            "from": 140,
+            "to_read": 10,
+            "gone": 0,
+            "broker_earliest": 0,
+            "broker_latest": 150,
+        }],
+    });
+    assert_eq!(document, expected);
+    let _ = leader.post("/v1/events", "application/json", &edge("late", "i1", 2000).to_string());
+    assert!(leader.wait_for_line("another leader has taken over").is_some());
+    assert!(!leader.ended().success());
+    // Its settings still say replica.
+    let next = replicas.ready();
+    next.wait_until("it leads", |status| {
+        status["cluster"]["role"] == "leader" && status["cluster"]["states_position"] == 150
+    });
+    let late = daemon(broker, "promotion", "replica", third.path()).ready();
+    is_shipped(&next, &late, 150);
+    respond_alike(&next, &late);
+    assert!(next.terminate().success());
+    let (ok, _, checked) = replicas.said_by(&["check"]);
+    assert!(ok && checked.contains("leads, since it was promoted"), "{checked}");
+    let undone = [(); 2].map(|()| promote(&["--undo", "--json"]).1.trim().to_owned());
+    assert!(undone[0].contains("true") && undone[1].contains("false"), "{undone:?}");
+    // One that leads by its settings is no replica.
+    let (ok, _, said) = daemon(broker, "promotion", "leader", other.path()).said_by(&["cluster", "promote"]);
+    assert!(!ok && said.contains("cluster.role is not replica"), "{said}");
 }
 
 #[test]

@@ -64,6 +64,7 @@ mod manifests;
 mod mapping;
 mod matmul_bf16;
 mod models;
+mod network;
 mod observability;
 mod openapi;
 mod operate;

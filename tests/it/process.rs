@@ -50,6 +50,7 @@ pub struct Start {
     settings: Vec<String>,
     environment: Vec<(String, String)>,
     wrapper: Vec<String>,
+    host: String,
 }
 
 impl Start {
@@ -59,7 +60,8 @@ impl Start {
         let settings = ["output.format=json", "learner.batch_wait_ms=20", "learner.lag_target_ms=0"];
         let settings = settings.map(str::to_owned).to_vec();
         let (environment, wrapper) = (Vec::new(), Vec::new());
-        Self { data: data.to_path_buf(), config: None, settings, environment, wrapper }
+        let host = "127.0.0.1".to_owned();
+        Self { data: data.to_path_buf(), config: None, settings, environment, wrapper, host }
     }
 
     /// With one more setting, as `section.key=value`.
@@ -86,11 +88,17 @@ impl Start {
         self
     }
 
+    /// Listening at this address.
+    pub fn at(mut self, host: &str) -> Self {
+        host.clone_into(&mut self.host);
+        self
+    }
+
     fn command(&self) -> Command {
         let mut words = self.wrapper.iter().map(String::as_str).chain([env!("CARGO_BIN_EXE_evergraph")]);
         let mut command = Command::new(words.next().unwrap_or_default());
         command.args(words);
-        command.args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(&self.data);
+        command.args(["serve", "--listen", &format!("{}:0", self.host), "--data"]).arg(&self.data);
         if let Some(file) = &self.config {
             command.arg("--config").arg(file);
         }
@@ -100,6 +108,13 @@ impl Start {
         command.envs(self.environment.iter().cloned());
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         command
+    }
+
+    /// What another command says of these settings: whether it was content, what it printed, and what it told.
+    pub fn said_by(&self, words: &[&str]) -> (bool, String, String) {
+        let data = self.data.to_str().unwrap();
+        let settings = self.settings.iter().flat_map(|setting| ["--set", setting]);
+        evergraph(&words.iter().copied().chain(["--data", data]).chain(settings).collect::<Vec<_>>())
     }
 
     /// Starts it and waits until it is ready.

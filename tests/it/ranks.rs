@@ -6,15 +6,16 @@ use std::process::{Command, Output, Stdio};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-use evergraph::device::Device;
 use evergraph::device::exchange::{Exchange, ExchangeError, Message, Traffic, broadcast};
+use evergraph::device::{Device, rng};
+use evergraph::event::{EventTime, NodeId};
 use evergraph::model::walk::WalkOptions;
 use evergraph::model::{GatOptions, GraphMixerOptions, ModelOptions, TgatOptions, TgnOptions};
-use evergraph::train::{RanksError, StepMode, TrainError, Trainer, TrainerOptions};
+use evergraph::train::{PreparedBatch, RanksError, StepMode, TrainError, Trainer, TrainerOptions};
 
 use serde_json::Value;
 
-use crate::shards::{BEFORE, STEP, step_by, try_step};
+use crate::shards::{BEFORE, STEP, prepare, step_by, try_step};
 use crate::skip::skipped;
 use crate::tgn_stream::{BATCH, Stream, options, tgn, wide};
 
@@ -152,6 +153,38 @@ fn any_number_of_ranks_learns_the_same_bits_as_one_process() {
                 assert_eq!(traffic.bytes > 1000, ranks > 1, "{traffic:?}");
             }
         }
+    }
+}
+
+#[test]
+fn a_rank_fetches_the_rows_of_its_own_events_and_nodes() {
+    let node = |i: usize, word: u64| NodeId(rng::below([91, word, i as u64, 0], 10_000));
+    let nodes = |word| (0..BEFORE + STEP).map(|i| node(i, word)).collect();
+    let times = (0..).map(EventTime).take(BEFORE + STEP).collect();
+    let stream = Stream::over(nodes(0), nodes(1), times, nodes(2));
+    let (events, how) = (BEFORE..BEFORE + STEP, (true, StepMode::Train));
+    let prepared = |trainer: &mut Trainer| {
+        step_by(&stream, trainer, 0..BEFORE, how);
+        let mut batch = PreparedBatch::default();
+        prepare(&stream, trainer, events.clone(), how, &mut batch).unwrap();
+        batch
+    };
+    let rows = |batch: &PreparedBatch| batch.sample_and_rows().1.edges().len();
+    let mut alone = Trainer::new(options(), &Device::Cpu).unwrap();
+    let whole = prepared(&mut alone);
+    for ranks in [2, 4] {
+        let read = as_ranks(ranks, |exchange| {
+            let mut trainer = Trainer::new(options(), &Device::Cpu).unwrap();
+            trainer.join(Box::new(exchange)).unwrap();
+            let batch = prepared(&mut trainer);
+            // What another prepared has other rows.
+            let refused = trainer.step_prepared(&whole);
+            assert!(matches!(refused, Err(TrainError::OutOfOrder { .. })), "{refused:?}");
+            trainer.step_prepared(&batch).unwrap();
+            rows(&batch)
+        });
+        let (most, sum) = (read.iter().max().unwrap(), read.iter().sum::<usize>());
+        assert!(most * 4 < rows(&whole) * 3 && sum >= rows(&whole), "{read:?} of {}", rows(&whole));
     }
 }
 

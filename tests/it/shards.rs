@@ -53,8 +53,20 @@ pub fn try_step(
     stream: &Stream,
     trainer: &mut Trainer,
     events: Range<usize>,
-    (own_sources, mode): (bool, StepMode),
+    how: (bool, StepMode),
 ) -> Result<StepReport, TrainError> {
+    let mut batch = PreparedBatch::default();
+    prepare(stream, trainer, events, how, &mut batch)?;
+    trainer.step_prepared(&batch)
+}
+
+pub fn prepare(
+    stream: &Stream,
+    trainer: &Trainer,
+    events: Range<usize>,
+    (own_sources, mode): (bool, StepMode),
+    batch: &mut PreparedBatch,
+) -> Result<(), TrainError> {
     let world = world(stream);
     let positives = Positives {
         src: &stream.src[events.clone()],
@@ -66,7 +78,7 @@ pub fn try_step(
     let other: Vec<NodeId> = positives.src.iter().map(|src| NodeId((src.0 + 1) % SOURCES)).collect();
     let src = if own_sources { &other } else { positives.src };
     let negatives = Negatives { src, dst: &stream.against[events] };
-    trainer.step(&world, &positives, &negatives, mode)
+    trainer.prepare(&world, &positives, &negatives, mode, batch)
 }
 
 /// All gradients, one after another.

@@ -45,7 +45,7 @@ pub(super) fn ship(
 }
 
 /// How a log ends that has the frame of the record before `end`.
-fn ending_at(log: &LogReaders, end: EdgeId) -> Result<Shipped, LogError> {
+pub(super) fn ending_at(log: &LogReaders, end: EdgeId) -> Result<Shipped, LogError> {
     let Some(last) = end.0.checked_sub(1).map(EdgeId).filter(|last| *last >= log.first()) else {
         return Ok(Shipped { end, identity: 0 });
     };

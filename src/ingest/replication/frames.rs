@@ -66,12 +66,9 @@ impl FrameWriter {
         self.options.prepare(&self.topic, &kept, false)?;
         let (transactions, term) = take_over(&self.options, &self.topic, self.term, is_first)?;
         self.term = term;
-        let reader = TopicReader::open(&self.options, &self.topic)?;
-        let is_long = |record: &Record| head_of(&self.topic, record).is_ok_and(|head| head.first < head.end);
-        let last = reader.last(is_long)?;
-        let end = last.map(|record| head_of(&self.topic, &record)).transpose()?;
+        let found = shipped(&self.options)?;
         self.transactions = Some(transactions);
-        Ok(Some(end.map_or_else(Shipped::default, |head| Shipped { end: head.end, identity: head.identity })))
+        Ok(Some(found))
     }
 
     /// Ships frames that follow what was shipped, in one transaction or several, and calls `beat` after each. After a
@@ -120,6 +117,18 @@ impl FrameWriter {
         }
         Ok(sent?)
     }
+}
+
+/// Where the topic of frames ends.
+///
+/// # Errors
+/// When the topic is not there or cannot be read.
+pub fn shipped(options: &ReplicationOptions) -> Result<Shipped, ReplicationFault> {
+    let topic = options.frames();
+    let is_long = |record: &Record| head_of(&topic, record).is_ok_and(|head| head.first < head.end);
+    let last = TopicReader::open(options, &topic)?.last(is_long)?;
+    let head = last.map(|record| head_of(&topic, &record)).transpose()?;
+    Ok(head.map_or_else(Shipped::default, |head| Shipped { end: head.end, identity: head.identity }))
 }
 
 /// A producer for a topic, and the term under which it writes: a leader that begins takes a higher one than there is,

@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-pub use frames::{FrameReader, FrameWriter, Shipped};
+pub use frames::{FrameReader, FrameWriter, Shipped, shipped};
 pub use states::{StateReader, StateWriter};
 pub use wire::{Mark, StateMessage};
 

@@ -10,7 +10,7 @@ use crate::device::simd::{fma, vectorized};
 
 use super::dropout;
 use super::math::exp;
-use super::slots::{Scratch, dot, weighted_sum};
+use super::slots::{LANES, Scratch, dot, weighted_sum};
 pub use super::slots::{Shape, Source};
 use super::time::encode_row;
 
@@ -32,10 +32,12 @@ pub struct Mask {
 }
 
 impl Mask {
-    /// The factor of weight `index` (seed, head, slot).
+    /// The factors of the weights of a seed (head, slot), from weight number `first` on.
     #[inline(always)]
-    fn factor(self, index: usize) -> f32 {
-        if self.p == 0.0 { 1.0 } else { dropout::factor(self.p, self.key, index as u64) }
+    fn factors(self, factors: &mut [f32], first: usize) {
+        if self.p > 0.0 {
+            dropout::factors(factors, first, self.p, self.key);
+        }
     }
 }
 
@@ -54,10 +56,16 @@ pub struct Forward<'a> {
 fn softmax<const FMA: bool>(scores: &mut [f32]) {
     let top = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let mut sum = 0.0;
-    for s in scores.iter_mut() {
-        *s = exp::<FMA>(*s - top);
-        sum += *s;
+    for scores in scores.chunks_mut(LANES) {
+        // A whole vector, whatever the number of slots.
+        let mut lanes = [top; LANES];
+        lanes[..scores.len()].copy_from_slice(scores);
+        for lane in &mut lanes {
+            *lane = exp::<FMA>(*lane - top);
+        }
+        scores.copy_from_slice(&lanes[..scores.len()]);
     }
+    scores.iter().for_each(|s| sum += s);
     scores.iter_mut().for_each(|s| *s /= sum);
 }
 
@@ -67,6 +75,7 @@ vectorized! {
     ) {
         let (s, clock) = (shape, clock);
         let mut scratch = Scratch::new(&s);
+        let mut factors = vec![1.0; s.heads * s.slots];
         for i in 0..out.y.len() / (s.heads * s.padded) {
             let seed = first + i;
             let query = source.query(seed);
@@ -78,6 +87,7 @@ vectorized! {
                 encode_row::<FMA>(&mut phi[k * s.time..][..s.time], delta, clock.w, clock.b);
             }
             scratch.fill(&s, &source, seed, phi);
+            mask.factors(&mut factors, seed * s.heads * s.slots);
             let n = scratch.slots.len();
             for h in 0..s.heads {
                 let block = (i * s.heads + h) * s.padded..(i * s.heads + h + 1) * s.padded;
@@ -91,7 +101,7 @@ vectorized! {
                 weights.fill(0.0);
                 for (score, k) in scores.iter_mut().zip(&scratch.slots) {
                     weights[*k] = *score;
-                    *score *= mask.factor((seed * s.heads + h) * s.slots + k);
+                    *score *= factors[h * s.slots + k];
                 }
                 weighted_sum::<FMA>(&mut out.y[block], scores, &scratch.rows, s.padded);
             }
@@ -170,6 +180,7 @@ vectorized! {
         let (s, columns) = (shape, out.columns);
         let mut scratch = Scratch::new(&s);
         let mut dx = vec![0.0f32; s.slots * s.padded];
+        let mut factors = vec![1.0; s.heads * s.slots];
         // The node columns come first, the time columns last.
         let span = if columns.time > 0 { s.padded } else { columns.node };
         for i in 0..out.du.len() / (s.heads * s.padded) {
@@ -179,14 +190,14 @@ vectorized! {
             scratch.occupy(&source.slots[seed * s.slots..][..s.slots]);
             let phi = &saved.phi[seed * s.slots * s.time..][..s.slots * s.time];
             scratch.fill(&s, &source, seed, phi);
+            mask.factors(&mut factors, seed * s.heads * s.slots);
             for h in 0..s.heads {
                 let at = seed * s.heads + h;
                 let u = &saved.u[(query * s.heads + h) * s.padded..][..s.padded];
                 let dy = &saved.dy[at * s.padded..][..s.padded];
                 let weights = &saved.weights[at * s.slots..][..s.slots];
-                score_gradients::<FMA>(&mut scratch, s.padded, dy, weights, |k| {
-                    mask.factor(at * s.slots + k)
-                });
+                let factors = &factors[h * s.slots..][..s.slots];
+                score_gradients::<FMA>(&mut scratch, s.padded, dy, (weights, factors));
                 let n = scratch.slots.len();
                 let du = &mut out.du[(i * s.heads + h) * s.padded..][..s.padded];
                 weighted_sum::<FMA>(du, &scratch.scores[..n], &scratch.rows, s.padded);
@@ -218,13 +229,12 @@ fn score_gradients<const FMA: bool>(
     scratch: &mut Scratch,
     padded: usize,
     dy: &[f32],
-    weights: &[f32],
-    factor: impl Fn(usize) -> f32,
+    (weights, factors): (&[f32], &[f32]),
 ) {
     let mut mean = 0.0f32;
     let rows = scratch.rows.chunks_exact(padded).zip(&scratch.slots);
     for ((row, k), (ds, a)) in rows.zip(scratch.scores.iter_mut().zip(scratch.more.iter_mut())) {
-        let factor = factor(*k);
+        let factor = factors[*k];
         *ds = dot::<FMA>(dy, row) * factor;
         *a = weights[*k] * factor;
         mean += *ds * weights[*k];

@@ -1,6 +1,8 @@
 //! The slots of attention: sizes, where the rows come from, and the small scratch matrix in which the rows of one
 //! seed's occupied slots are brought together, with the two vector operations that read it.
 
+use std::array::from_fn;
+
 use crate::device::prefetch_near;
 use crate::device::simd::fma;
 
@@ -110,12 +112,9 @@ pub fn dot<const FMA: bool>(a: &[f32], b: &[f32]) -> f32 {
             sum[l] += part[l];
         }
     }
-    for half in [8, 4, 2, 1] {
-        for l in 0..half {
-            sum[l] += sum[l + half];
-        }
-    }
-    sum[0]
+    let eight: [f32; 8] = from_fn(|l| sum[l] + sum[l + 8]);
+    let four: [f32; 4] = from_fn(|l| eight[l] + eight[l + 4]);
+    (four[0] + four[2]) + (four[1] + four[3])
 }
 
 /// `out = sum_j factors[j] * rows[j]`, rows `stride` apart; `out` has a multiple of `LANES` values.
