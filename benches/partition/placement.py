@@ -3,8 +3,9 @@
 import json
 from dataclasses import asdict, dataclass
 
-# Bytes: of a row of memory or an embedding, of a node's id on the way, of one neighbor with its edge and time.
-ROW, ID, NEIGHBOR = 400, 8, 24
+# Bytes: of a row of memory or an embedding, of a node's id on the way, of one neighbor with its edge and time, and of an
+# end of an event as the machine that cuts batches sends it to the owner.
+ROW, ID, NEIGHBOR, END = 400, 8, 24, 28
 # Of the weights of a TGN with rows of 100 values.
 WEIGHTS = 341_601 * 4
 # Exchanges of a step: rows, embeddings, the gradients of both, and the two of the gradients of the weights.
@@ -66,11 +67,14 @@ def count(batches, placement, costs):
     counted = [batch_counts(events, newest, placement) for events, newest in batches]
     mean = {name: sum(one[name] for one in counted) / len(counted) for name in counted[0]}
     events, machines = mean.pop("events"), placement.machines
-    computing = costs.event_seconds * events / machines * max(mean["seed_skew"], mean["row_skew"])
-    # The share that ranks do not take from each other, of the events of one machine: mostly the optimizer's.
+    shared = costs.event_seconds * (1 - costs.fixed_share)
+    computing = shared * events / machines * max(mean["seed_skew"], mean["row_skew"])
+    # What ranks do not take from each other, of the events of one machine: mostly the optimizer.
     computing += costs.event_seconds * costs.fixed_share * min(events, 600)
     network = mean["bytes_most"] / costs.bytes_per_second + ROUNDS * costs.round_seconds
-    rates = {f"events_per_second_{times}": events / (computing / times + network) for times in (1, 10)}
+    # One machine cuts all batches, and sends each event to three owners.
+    cutting = 3 * END * events / costs.bytes_per_second
+    rates = {f"events_per_second_{times}": events / max(computing / times + network, cutting) for times in (1, 10)}
     return {"machines": machines, "hubs": len(placement.hubs), "batch_events": events} | mean | rates
 
 
@@ -78,6 +82,7 @@ def batch_counts(events, newest, placement):
     """Counts of one batch."""
     machines, hubs = placement.machines, placement.hubs
     seeds, read, sent = [0] * machines, [set() for _ in range(machines)], [0] * machines
+    left = [set() for _ in range(machines)]
     touched_hubs, hub_events = set(), 0
     for number, event in enumerate(events):
         scores, places = placement.places(number, event)
@@ -89,6 +94,9 @@ def batch_counts(events, newest, placement):
                 # The embedding there, its gradient back.
                 sent[place] += ROW
                 sent[scores] += ROW
+        # Each end keeps the other's row for its message.
+        left[placement.owner(event[0])].add(event[1])
+        left[placement.owner(event[1])].add(event[0])
         at_hub = [node for node in event[:2] if node in hubs]
         touched_hubs.update(at_hub)
         hub_events += bool(at_hub)
@@ -100,6 +108,13 @@ def batch_counts(events, newest, placement):
                 # Its id and the gradient of its row there, the row back.
                 remote += 1
                 sent[place] += ID + ROW
+                sent[owner] += ROW
+        for node in left[place] - nodes - hubs:
+            owner = placement.owner(node)
+            if owner != place:
+                # The same without a gradient.
+                remote += 1
+                sent[place] += ID
                 sent[owner] += ROW
     owned = [0] * machines
     for node in set().union(*read):

@@ -28,7 +28,7 @@ measured costs turns it into time. `make partition` counts again.
   layer, memory and message of each distinct node fetched, and those of touched nodes written back.
 - **events/s**: by the model, one thread a machine that takes {microseconds} µs an event, of which {fixed} % are not shared, at {gbps} Gb/s and
   {latency} µs for each of {rounds} exchanges; behind it with machines that compute ten times as fast. All work is taken to be as uneven as
-  the more uneven of seeds and rows.
+  the more uneven of seeds and rows. The machine that cuts batches sends each event in 84 bytes, and allows no more than that.
 
 ## Real streams, batches of {batch}
 

@@ -14,7 +14,7 @@ use crate::config::{ClusterRole, Config, TopicSection};
 use crate::daemon::source_options::{
     anomaly_options, decode_options, feed_options, kafka_sources, replication_options, schema_registry,
 };
-use crate::daemon::{DeviceSelection, fixed_settings, takeover};
+use crate::daemon::{DeviceSelection, fixed_settings};
 use crate::device::{CudaFound, Device};
 use crate::ingest::kafka::{KafkaFault, KafkaSourceOptions, preflight, what_is_missing};
 use crate::ingest::produce::{AnomalyTopic, FeedTopic, OutletOptions};
@@ -264,10 +264,7 @@ fn outlets(config: &Config) -> Vec<(&'static str, Result<String, String>)> {
         outcomes.push(("anomalies", outlet(anomaly_options(config), check)));
     }
     if config.cluster.role != ClusterRole::Single {
-        let role = takeover::with_role(config).map_or(config.cluster.role, |config| config.cluster.role);
-        let found = replication_options(config).check(role == ClusterRole::Leader);
-        let promoted = if role == config.cluster.role { "" } else { "leads, since it was promoted; " };
-        let found = found.map(|found| format!("{promoted}{found}"));
+        let found = replication_options(config).check(config.cluster.role == ClusterRole::Leader);
         outcomes.push(("cluster", found.map_err(|fault| fault.to_string())));
     }
     outcomes

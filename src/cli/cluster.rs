@@ -1,5 +1,5 @@
-//! `evergraph cluster`: what a leader and its replicas report, side by side, and what does not fit together; and a replica
-//! that becomes the leader.
+//! `evergraph cluster`: what a leader and its replicas report, side by side, and what does not fit together; and
+//! whether a replica can lead.
 
 use std::fmt::Write as _;
 
@@ -11,7 +11,7 @@ use ureq::http::Method;
 
 use super::client::{Client, DaemonArgs, PATIENCE};
 use super::{ConfigArgs, output};
-use crate::daemon::takeover::{self, Reading, Takeover};
+use crate::daemon::takeover::{Reading, Takeover};
 use crate::ingest::kafka::PartitionRange;
 
 /// `evergraph cluster`
@@ -35,16 +35,14 @@ enum ClusterCommand {
         #[arg(long)]
         json: bool,
     },
-    /// Make a replica the leader; it must be stopped. Says what the new leader will read, and what it does not have of
-    /// the earlier one's, which ends if it still runs. Without --yes it prints the plan, changes nothing and fails
+    /// Before a replica starts as the leader: whether its log is all that was shipped, what it will read, and what it
+    /// does not have. It must be stopped. With --yes it takes over the topics, so that an earlier leader that still
+    /// runs ends; without, it changes nothing and fails
     Promote {
-        /// Promote it
+        /// Take over the topics
         #[arg(long)]
         yes: bool,
-        /// Take a promotion back: the daemon is a replica again from its next start on
-        #[arg(long, conflicts_with = "yes")]
-        undo: bool,
-        /// The replica's settings
+        /// The settings that it will lead with
         #[command(flatten)]
         config: ConfigArgs,
         /// As JSON
@@ -83,8 +81,7 @@ struct Cluster {
 pub(super) fn run(args: &ClusterArgs) -> Result<()> {
     match &args.command {
         ClusterCommand::Status { urls, daemon, json } => status(urls, daemon, *json),
-        ClusterCommand::Promote { undo: true, config, json, .. } => undo(config, *json),
-        ClusterCommand::Promote { yes, config, json, .. } => promote(*yes, config, *json),
+        ClusterCommand::Promote { yes, config, json } => promote(*yes, config, *json),
     }
 }
 
@@ -117,62 +114,73 @@ fn status(urls: &[String], daemon: &DaemonArgs, json: bool) -> Result<()> {
     Ok(())
 }
 
-/// Promotes the replica of these settings, or says what that would do.
+/// Takes over the topics for the replica in the data directory, or says what that would do.
 fn promote(yes: bool, config: &ConfigArgs, json: bool) -> Result<()> {
     let config = config.load()?;
     let planned = Takeover::plan(&config).context("the replica cannot be promoted")?;
-    let ((topic, shipped), end, reading) = (planned.topic(), planned.end.0, planned.reading.clone());
+    let document = plan(&planned, yes);
+    let words = if json { format!("{document:#}") } else { in_words(&planned) };
     if yes {
         planned.carry_out().context("the replica was not promoted")?;
     }
-    if json {
-        let sources: Vec<Value> = reading.iter().map(document).collect();
-        let document = json!({
-            "done": yes,
-            "topic": topic,
-            "frames_position": shipped.0,
-            "log_position": end,
-            "sources": sources,
-        });
-        output::print(&format!("{document:#}"))?;
-    } else {
-        output::print(&format!(
-            "the log here ends at position {end}, and topic {topic} at {}: all that was shipped is here",
-            shipped.0
-        ))?;
-        reading.iter().try_for_each(|reading| output::print(&sentence(reading)))?;
-        if reading.is_empty() {
-            output::print(
-                "the settings name no topic of Kafka: give this daemon the earlier leader's sources",
-            )?;
-        }
-        output::print(&format!(
-            "pushed events that the earlier leader acknowledged behind position {end} are not here: they are in its \
-             data.dir only"
-        ))?;
-        if yes {
-            output::print(
-                "this daemon leads from its next start on, and learns its log anew; set cluster.role = \"leader\", \
-                 and send events here",
-            )?;
-        }
+    output::print(&words)?;
+    if yes && !json {
+        output::print(
+            "the topics are taken over: start this daemon with these settings; it learns its log anew. Keep the \
+             earlier leader from starting again",
+        )?;
     }
-    ensure!(yes, "nothing was changed; pass --yes to promote it");
+    ensure!(yes, "nothing was changed; pass --yes to take over the topics");
     Ok(())
 }
 
-fn undo(config: &ConfigArgs, json: bool) -> Result<()> {
-    let was_promoted = takeover::take_back(&config.load()?)?;
-    let said =
-        if was_promoted { "the promotion was taken back" } else { "it was not promoted; nothing to do" };
-    let document = json!({ "done": was_promoted });
-    output::print(&if json { format!("{document:#}") } else { said.to_owned() })
+fn plan(planned: &Takeover, done: bool) -> Value {
+    let (topic, shipped) = planned.topic();
+    let source = |reading: &Reading| {
+        json!({
+            "source": reading.source,
+            "partition": reading.range.partition,
+            "from": reading.from,
+            "to_read": reading.to_read(),
+            "gone": reading.gone(),
+            "broker_earliest": reading.range.low,
+            "broker_latest": reading.range.high,
+        })
+    };
+    json!({
+        "done": done,
+        "topic": topic,
+        "frames_position": shipped.0,
+        "log_position": planned.end.0,
+        "sources": planned.reading.iter().map(source).collect::<Vec<_>>(),
+        "sources_without_settings": planned.unnamed,
+    })
+}
+
+fn in_words(planned: &Takeover) -> String {
+    let ((topic, shipped), end) = (planned.topic(), planned.end.0);
+    let mut lines = vec![format!(
+        "the log here ends at position {end}, and topic {topic} at {}: all that was shipped is here",
+        shipped.0
+    )];
+    lines.extend(planned.reading.iter().map(sentence));
+    lines.extend(planned.unnamed.iter().map(|source| {
+        format!("{source} has events in the log, and the settings do not name it: it will not be read")
+    }));
+    lines.push(format!(
+        "pushed events that the earlier leader acknowledged behind position {end} are not here: they are in its \
+         data.dir only"
+    ));
+    lines.join("\n")
 }
 
 /// What is read of a partition, in words.
 fn sentence(reading: &Reading) -> String {
     let Reading { source, range: PartitionRange { partition, low, high }, from } = reading;
     let gone = match reading.gone() {
+        _ if reading.is_beyond() => {
+            format!("; the topic ends at offset {high}: is it the one that was read?")
+        }
         0 => String::new(),
         gone => format!("; {gone} offsets that the log does not have are gone from the topic"),
     };
@@ -184,18 +192,6 @@ fn sentence(reading: &Reading) -> String {
             "{source}, partition {partition}: the log has nothing of it; offsets {low} to {high} are there"
         ),
     }
-}
-
-fn document(reading: &Reading) -> Value {
-    json!({
-        "source": reading.source,
-        "partition": reading.range.partition,
-        "from": reading.from,
-        "to_read": reading.to_read(),
-        "gone": reading.gone(),
-        "broker_earliest": reading.range.low,
-        "broker_latest": reading.range.high,
-    })
 }
 
 fn member(client: &Client<'_>, url: &str) -> Member {

@@ -110,7 +110,6 @@ impl Daemon {
         generated: Option<GeneratedOptions>,
         interrupt: &AtomicBool,
     ) -> Result<Self> {
-        let config = &*takeover::with_role(config)?;
         loop {
             let started = match config.cluster.role {
                 ClusterRole::Replica => Self::attempt_replica(config, interrupt),

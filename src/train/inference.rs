@@ -148,7 +148,7 @@ impl Trainer {
     /// As [`Self::score_prepared`], by other weights of the same shape on the same state.
     ///
     /// # Errors
-    /// The batch was prepared for another state.
+    /// The batch was prepared for another state, or ranks share it.
     ///
     /// # Panics
     /// If the batch was prepared for a state-only update, or the model has another shape.
@@ -159,6 +159,10 @@ impl Trainer {
     ) -> Result<(Vec<f32>, Vec<f32>), TrainError> {
         assert_ne!(batch.mode, StepMode::StateOnly, "a batch without a sample has no scores");
         self.check_order(batch)?;
+        // A rank has rows of its own share, and scores none of the others'.
+        if batch.share.is_some() {
+            return Err(TrainError::Shared);
+        }
         if batch.positives().src.is_empty() {
             return Ok((Vec::new(), Vec::new()));
         }
@@ -169,7 +173,6 @@ impl Trainer {
         let pass = Pass { model, state, batch, places, apply, precision, dropout: [0, 0] };
         let mut positive = if pass.has_parts() {
             let parameters = (&model.parameters, Mode::Inference);
-            // Each rank for itself: who else scores the batch, and when, is not known.
             Sharded::run((&pass, &[]), parameters, tables, shards, None).map_err(RanksError::from)?.logits
         } else {
             let mut tape = Tape::pooled(model.device(), &model.parameters, Mode::Inference, pool);

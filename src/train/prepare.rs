@@ -309,7 +309,7 @@ impl Trainer {
             publishes: false,
             scored: None,
             rows: self.rows.clone(),
-            share: scratch.ranks.as_ref().map(Ranks::share),
+            share: scratch.ranks.as_ref().and_then(Ranks::share),
         }
     }
 

@@ -149,7 +149,7 @@ impl PreparedBatch {
 
     /// Whether the batch has the rows that a step by `ranks` reads here.
     pub(super) fn is_for(&self, ranks: Option<&Ranks>) -> bool {
-        self.share == ranks.map(Ranks::share)
+        self.share == ranks.and_then(Ranks::share)
     }
 
     /// The rows that this batch reads, whole and cut among so many `ranks`, if its sample has one layer.

@@ -109,9 +109,10 @@ impl Ranks {
             .sum()
     }
 
-    /// What this one computes.
-    pub fn share(&self) -> Share {
-        Share { rank: self.rank(), ranks: self.count() }
+    /// What this one computes, if there are others.
+    pub fn share(&self) -> Option<Share> {
+        let share = Share { rank: self.rank(), ranks: self.count() };
+        (share.ranks > 1).then_some(share)
     }
 
     /// The parts of a batch that `rank` computes, of `parts`, which are at least as many as the ranks.

@@ -111,7 +111,7 @@ impl<'t> Sharded<'t> {
         let (count, precision) = (pass.batch.scored().len(), pass.precision);
         let counts @ (parts, nodes) = (parts(&pass.model.needs(), count), pass.nodes());
         let mut ranks = sharing(ranks, parts);
-        let own = ranks.as_ref().map_or(0..parts, |ranks| ranks.share().parts(parts));
+        let own = ranks.as_ref().map_or(0..parts, |ranks| ranks.parts_of(ranks.rank(), parts));
         if shards.len() < own.len() {
             shards.resize_with(own.len(), || Shard::new(parameters));
         }

@@ -144,6 +144,9 @@ pub enum TrainError {
     /// The ranks that train together cannot go on. Nothing of the trainer is defined.
     #[error(transparent)]
     Ranks(#[from] RanksError),
+    /// Ranks that share every batch cannot score one apart from its step. Nothing was done.
+    #[error("a batch that several ranks share is scored in its step only")]
+    Shared,
     /// The batch was prepared for other messages than those that wait now: another batch came between. Nothing
     /// was done; it may be prepared again.
     #[error("the batch was prepared for another state than that before step {step}; prepare it again")]

@@ -1,5 +1,5 @@
 //! A network namespace of a test's own, with two links to this one: one for requests, and one that the test cuts. A cut
-//! link drops what is sent, and nobody is told: as between machines whose network has failed.
+//! link drops what a program there sends, and it is not told: as between machines whose network has failed.
 //!
 //! Where there can be no namespaces (they take root, and `ip`), the test is skipped loudly.
 
@@ -35,6 +35,7 @@ impl Network {
     }
 
     fn build(&self) -> Result<(), String> {
+        remove_left();
         ip(&["netns", "add", &self.name])?;
         self.there(&["link", "set", "lo", "up"])?;
         for (link, here, there) in LINKS {
@@ -87,6 +88,20 @@ impl Drop for Network {
     fn drop(&mut self) {
         // The links go with one of their ends.
         let _ = ip(&["netns", "del", &self.name]);
+    }
+}
+
+/// Removes namespaces that test processes which were killed have left.
+fn remove_left() {
+    let listed = Command::new("ip").args(["netns", "list"]).output();
+    let listed =
+        listed.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
+    let names = listed.lines().filter_map(|line| line.split_whitespace().next());
+    for name in names.filter(|name| name.starts_with("eg-")) {
+        let process = name.split('-').nth(1).unwrap_or_default();
+        if !std::path::Path::new("/proc").join(process).exists() {
+            let _ = ip(&["netns", "del", name]);
+        }
     }
 }
 

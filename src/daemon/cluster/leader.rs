@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 
 use super::status::{FRAMES, STATES};
-use super::{ClusterStatus, Fault, ending_at, turns};
+use super::{ClusterStatus, Fault, place_behind, turns};
 use crate::api::Heartbeat;
 use crate::appender::AppenderStatus;
 use crate::config::Config;
@@ -17,7 +17,7 @@ use crate::daemon::source_options::replication_options;
 use crate::daemon::supervise::Supervisor;
 use crate::daemon::{Parts, Stop, Store, unix_ms};
 use crate::event::{EdgeId, NodeId};
-use crate::ingest::replication::{FrameWriter, ReplicationFault, Shipped, StateWriter};
+use crate::ingest::replication::{FrameWriter, StateWriter};
 use crate::log::{LogReader, LogReaders};
 use crate::serving::{QueryEngine, SentStates, StateChanges, StateMark};
 
@@ -122,9 +122,13 @@ impl Frames {
     }
 
     fn turn(&mut self, pace: &Pace<'_>) -> Result<Duration, Fault> {
+        if self.is_first {
+            // Who cannot go on with the topic takes it from nobody.
+            place_behind(&self.log, self.writer.topic(), self.writer.prepare()?)?;
+        }
         if let Some(shipped) = self.writer.connect(self.is_first)? {
             self.is_first = false;
-            self.reader = Some(self.reader_behind(shipped)?);
+            self.reader = Some(self.log.reader(place_behind(&self.log, self.writer.topic(), shipped)?));
             self.note(shipped.end);
         }
         let Some(reader) = &mut self.reader else { return Ok(IDLE) };
@@ -144,28 +148,6 @@ impl Frames {
         // The frame before it stays, to be compared at the next start.
         self.appender.hold_from(EdgeId(end.0.saturating_sub(1)));
         self.status.frames_at(end);
-    }
-
-    /// A reader of what follows, if the topic holds this log.
-    fn reader_behind(&self, shipped: Shipped) -> Result<LogReader, Fault> {
-        let end = shipped.end;
-        let topic = || self.writer.topic().to_owned();
-        let (first, durable) = (self.log.first(), self.log.durable_end());
-        if shipped == Shipped::default() {
-            // Nothing is there: replicas begin with a backup if this log was cut.
-            return Ok(self.log.reader(first));
-        }
-        if end < first {
-            return Err(ReplicationFault::Cut { topic: topic(), end, first }.into());
-        }
-        if end > durable {
-            return Err(ReplicationFault::Ahead { topic: topic(), end, durable }.into());
-        }
-        let own = ending_at(&self.log, end)?;
-        if own.identity != 0 && own != shipped {
-            return Err(ReplicationFault::Foreign { topic: topic(), position: end }.into());
-        }
-        Ok(self.log.reader(end))
     }
 }
 
@@ -194,6 +176,10 @@ impl States {
     }
 
     fn turn(&mut self, pace: &Pace<'_>) -> Result<Duration, Fault> {
+        if !self.status.has_frames() {
+            // Whether this log goes on with the topics is not known yet.
+            return Ok(self.coalesce.max(IDLE));
+        }
         self.writer.connect(self.is_first)?;
         self.is_first = false;
         let changes = StateChanges::take(&self.engine, &self.sent);

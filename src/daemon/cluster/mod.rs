@@ -44,8 +44,28 @@ pub(super) fn ship(
     }
 }
 
+/// Where a log goes on that the topic of frames has up to `shipped`: the topic has to hold this log.
+pub(super) fn place_behind(log: &LogReaders, topic: &str, shipped: Shipped) -> Result<EdgeId, Fault> {
+    let (end, first, durable, topic) = (shipped.end, log.first(), log.durable_end(), topic.to_owned());
+    if shipped == Shipped::default() {
+        // Nothing is there: replicas begin with a backup if this log was cut.
+        return Ok(first);
+    }
+    if end < first {
+        return Err(ReplicationFault::Cut { topic, end, first }.into());
+    }
+    if end > durable {
+        return Err(ReplicationFault::Ahead { topic, end, durable }.into());
+    }
+    let own = ending_at(log, end)?;
+    if own.identity != 0 && own != shipped {
+        return Err(ReplicationFault::Foreign { topic, position: end }.into());
+    }
+    Ok(end)
+}
+
 /// How a log ends that has the frame of the record before `end`.
-pub(super) fn ending_at(log: &LogReaders, end: EdgeId) -> Result<Shipped, LogError> {
+fn ending_at(log: &LogReaders, end: EdgeId) -> Result<Shipped, LogError> {
     let Some(last) = end.0.checked_sub(1).map(EdgeId).filter(|last| *last >= log.first()) else {
         return Ok(Shipped { end, identity: 0 });
     };
@@ -66,10 +86,13 @@ fn identity_of(frame: &Frame) -> Result<u64, LogError> {
 }
 
 /// Why a turn of one of the threads failed.
-enum Fault {
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Fault {
     /// It is tried again.
+    #[error("{0}")]
     Passing(String),
     /// The daemon ends.
+    #[error("{0}")]
     Final(String),
 }
 

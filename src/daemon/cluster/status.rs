@@ -29,7 +29,7 @@ pub(crate) struct ClusterStatus {
 #[derive(Default)]
 struct Inner {
     leader: String,
-    frames: EdgeId,
+    frames: Option<EdgeId>,
     states: Option<EdgeId>,
     /// When states were shipped or applied last.
     at: Option<Instant>,
@@ -67,7 +67,7 @@ impl ClusterStatus {
 
     /// Frames up to a position are shipped, or received.
     pub fn frames_at(&self, position: EdgeId) {
-        self.inner.lock().frames = position;
+        self.inner.lock().frames = Some(position);
     }
 
     /// Whether nothing fails.
@@ -75,9 +75,14 @@ impl ClusterStatus {
         self.inner.lock().failing.is_empty()
     }
 
+    /// Whether it is known where frames are.
+    pub fn has_frames(&self) -> bool {
+        self.inner.lock().frames.is_some()
+    }
+
     /// Where frames are.
     pub fn frames(&self) -> EdgeId {
-        self.inner.lock().frames
+        self.inner.lock().frames.unwrap_or_default()
     }
 
     /// The leader is there, though what it has shipped is not applied.
@@ -139,7 +144,7 @@ impl ClusterStatus {
             state: if inner.failing.is_empty() { "running" } else { "failing" },
             detail: failing,
             leader: inner.leader.clone(),
-            frames_position: inner.frames.0,
+            frames_position: inner.frames.unwrap_or_default().0,
             states_position: inner.states.map(|position| position.0),
             staleness_seconds: inner.at.unwrap_or(self.started).elapsed().as_secs_f64(),
             failures: inner.failures,

@@ -53,6 +53,16 @@ impl FrameWriter {
         &self.topic
     }
 
+    /// Creates the topic where there is none, and returns where it ends. Nobody is fenced.
+    ///
+    /// # Errors
+    /// Any [`ReplicationFault`].
+    pub fn prepare(&self) -> Result<Shipped, ReplicationFault> {
+        let kept = [("cleanup.policy", "delete"), ("retention.ms", "-1"), ("retention.bytes", "-1")];
+        self.options.prepare(&self.topic, &kept, false)?;
+        shipped(&self.options)
+    }
+
     /// Connects, if it is not: creates the topic where there is none, and fences an earlier leader. Returns where the
     /// topic ends if it has connected.
     ///
@@ -62,8 +72,7 @@ impl FrameWriter {
         if self.transactions.is_some() {
             return Ok(None);
         }
-        let kept = [("cleanup.policy", "delete"), ("retention.ms", "-1"), ("retention.bytes", "-1")];
-        self.options.prepare(&self.topic, &kept, false)?;
+        self.prepare()?;
         let (transactions, term) = take_over(&self.options, &self.topic, self.term, is_first)?;
         self.term = term;
         let found = shipped(&self.options)?;
