@@ -104,8 +104,7 @@ impl Stream {
         for i in 0..src.len() as u64 {
             edge_features.set(i, &[0, 1].map(|j| rng::normal_f32([78, i, j, 0]))).unwrap();
         }
-        let nodes = src.iter().chain(&dst).chain(&against).map(|node| node.0 + 1);
-        for i in 0..u64::from(nodes.max().unwrap_or(0).max(SOURCES + DESTINATIONS)) {
+        for i in 0..u64::from(SOURCES + DESTINATIONS) {
             node_features.set(i, &[0, 1, 2].map(|j| rng::normal_f32([79, i, j, 0]))).unwrap();
         }
         let graph = Arc::new(GraphStore::new(GraphOptions::default()));
