@@ -37,6 +37,7 @@ impl Network {
     fn build(&self) -> Result<(), String> {
         remove_left();
         ip(&["netns", "add", &self.name])?;
+        ip(&["netns", "exec", &self.name, "true"])?;
         self.there(&["link", "set", "lo", "up"])?;
         for (link, here, there) in LINKS {
             let (ours, address) = (self.link(link), |last| format!("{}/30", self.address(last)));
