@@ -6,6 +6,8 @@ from dataclasses import asdict, dataclass
 # Bytes: of a row of memory or an embedding, of a node's id on the way, of one neighbor with its edge and time, and of an
 # end of an event as the machine that cuts batches sends it to the owner.
 ROW, ID, NEIGHBOR, END = 400, 8, 24, 28
+# Events of a batch: of the real streams, and for each machine of the made ones.
+BATCH = 600
 # Of the weights of a TGN with rows of 100 values.
 WEIGHTS = 341_601 * 4
 # Exchanges of a step: rows, embeddings, the gradients of both, and the two of the gradients of the weights.
@@ -70,7 +72,7 @@ def count(batches, placement, costs):
     shared = costs.event_seconds * (1 - costs.fixed_share)
     computing = shared * events / machines * max(mean["seed_skew"], mean["row_skew"])
     # What ranks do not take from each other, of the events of one machine: mostly the optimizer.
-    computing += costs.event_seconds * costs.fixed_share * min(events, 600)
+    computing += costs.event_seconds * costs.fixed_share * min(events, BATCH)
     network = mean["bytes_most"] / costs.bytes_per_second + ROUNDS * costs.round_seconds
     # One machine cuts all batches, and sends each event to three owners.
     cutting = 3 * END * events / costs.bytes_per_second

@@ -4,6 +4,8 @@ import json
 import sys
 from pathlib import Path
 
+from placement import END, ROUNDS, WEIGHTS
+
 sys.path.append(str(Path(__file__).parent.parent))
 from pages import BENCHMARKS, digits, main, write
 
@@ -28,7 +30,7 @@ measured costs turns it into time. `make partition` counts again.
   layer, memory and message of each distinct node fetched, and those of touched nodes written back.
 - **events/s**: by the model, one thread a machine that takes {microseconds} µs an event, of which {fixed} % are not shared, at {gbps} Gb/s and
   {latency} µs for each of {rounds} exchanges; behind it with machines that compute ten times as fast. All work is taken to be as uneven as
-  the more uneven of seeds and rows. The machine that cuts batches sends each event in 84 bytes, and allows no more than that.
+  the more uneven of seeds and rows. The machine that cuts batches sends each event in {event} bytes, and allows no more than that.
 
 ## Real streams, batches of {batch}
 
@@ -54,12 +56,13 @@ def pages(folder):
     found = json.loads((folder / "partition.json").read_text())
     costs = found["costs"]
     text = HEAD.format(
-        weights=digits(2 * 341_601 * 4 / 1e6),
+        weights=digits(2 * WEIGHTS / 1e6),
         microseconds=digits(costs["event_seconds"] * 1e6),
         fixed=digits(100 * costs["fixed_share"]),
         gbps=digits(costs["bytes_per_second"] * 8 / 1e9),
         latency=digits(costs["round_seconds"] * 1e6),
-        rounds=6,
+        rounds=ROUNDS,
+        event=3 * END,
         batch=found["batch_events"],
     )
     before = None

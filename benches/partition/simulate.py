@@ -16,13 +16,11 @@ from pathlib import Path
 
 import report
 from made import Made
-from placement import Costs, Placement, count
+from placement import BATCH, Costs, Placement, count
 from streams import Real
 
 STREAMS = ["wikipedia", "uci", "email-eu", "oss-commits"]
 MACHINES = [2, 4, 16, 64]
-# Events of a batch for each machine of the made stream: a batch grows with the machines.
-SHARE = 600
 MADE = [(16, 10**7), (64, 10**8), (256, 10**9), (1000, 10**9)]
 # Batches of a real stream that are counted, evenly over its later half.
 COUNTED = 40
@@ -31,7 +29,7 @@ COUNTED = 40
 def main():
     flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     flags.add_argument("--data", type=Path, required=True, help="folder of the event files")
-    flags.add_argument("--batch-events", type=int, default=SHARE, help="events of a batch of a real stream")
+    flags.add_argument("--batch-events", type=int, default=BATCH, help="events of a batch of a real stream")
     given = flags.parse_args()
     costs = Costs.measured(report.BENCHMARKS / "cluster.json")
     real, exponents = [], {}
@@ -49,7 +47,7 @@ def main():
     # As skewed as the most skewed of the real ones, and Zipf's law.
     for exponent in (round(max(exponents.values()), 3), 1):
         for machines, nodes in MADE:
-            stream = Made(nodes, exponent, SHARE * machines, random.Random(7))
+            stream = Made(nodes, exponent, BATCH * machines, random.Random(7))
             batches = list(stream.batches(1 if machines > 100 else 3))
             named = {"exponent": exponent, "nodes": nodes}
             made += [named | one for one in both(batches, machines, stream.hubs(machines), costs)]

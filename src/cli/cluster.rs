@@ -118,8 +118,7 @@ fn status(urls: &[String], daemon: &DaemonArgs, json: bool) -> Result<()> {
 fn promote(yes: bool, config: &ConfigArgs, json: bool) -> Result<()> {
     let config = config.load()?;
     let planned = Takeover::plan(&config).context("the replica cannot be promoted")?;
-    let document = plan(&planned, yes);
-    let words = if json { format!("{document:#}") } else { in_words(&planned) };
+    let words = if json { format!("{:#}", plan(&planned, yes)) } else { in_words(&planned) };
     if yes {
         planned.carry_out().context("the replica was not promoted")?;
     }

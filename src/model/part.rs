@@ -17,6 +17,11 @@ impl Part {
         Self { runs: (0..blocks).map(run).collect() }
     }
 
+    /// The runs of seeds.
+    pub fn runs(&self) -> impl Iterator<Item = Range<usize>> {
+        self.runs.iter().cloned()
+    }
+
     /// What belongs to these seeds of `values`, which has `width` for each seed; all of them without a part.
     pub(super) fn select<T: Copy>(part: Option<&Self>, values: &[T], width: usize) -> Vec<T> {
         let Some(part) = part else { return values.to_vec() };

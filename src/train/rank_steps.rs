@@ -12,7 +12,7 @@ use super::shards::{SHARDS, cut, parts};
 use super::trainer::{Scratch, StepMode, Trainer};
 use crate::device::Device;
 use crate::device::exchange::{Exchange, Traffic};
-use crate::model::{EMPTY_SLOT, Needs};
+use crate::model::{EMPTY_SLOT, Needs, Part};
 
 /// Ranks that train together at most: a batch has no more parts.
 pub const RANKS_MAX: usize = SHARDS;
@@ -129,8 +129,9 @@ impl PreparedBatch {
             (Some(share), [layer]) => {
                 let (events, fanout) = (scored.len(), layer.graph.fanout);
                 let own = share.of(parts(needs, events), events);
-                let run = |block| (block * events + own.start) * fanout..(block * events + own.end) * fanout;
-                rows.number_some_slots(&layer.graph, (0..pairs.blocks()).map(run));
+                let own = Part::of_events(&own, events, pairs.blocks());
+                let slots = own.runs().map(|run| run.start * fanout..run.end * fanout);
+                rows.number_some_slots(&layer.graph, slots);
             }
             _ => rows.number_slots(neighborhood.graphs()),
         }
@@ -160,10 +161,9 @@ impl PreparedBatch {
         let fanout = neighbors.len() / pairs.len().max(1);
         let mut reader = vec![usize::MAX; self.neighborhood.nodes().nodes().len()];
         let read = |rank: usize, marks: &mut [usize]| {
-            let own = cut(rank, ranks, events);
-            let seeds = (0..blocks).flat_map(|block| block * events + own.start..block * events + own.end);
+            let own = Part::of_events(&cut(rank, ranks, events), events, blocks);
             let mut count = 0;
-            for seed in seeds {
+            for seed in own.runs().flatten() {
                 let slots = neighbors[seed * fanout..][..fanout].iter().chain(&pairs[seed..=seed]);
                 for &slot in slots.filter(|slot| **slot != EMPTY_SLOT) {
                     let mark = &mut marks[slot as usize];

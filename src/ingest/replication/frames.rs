@@ -58,9 +58,13 @@ impl FrameWriter {
     /// # Errors
     /// Any [`ReplicationFault`].
     pub fn prepare(&self) -> Result<Shipped, ReplicationFault> {
-        let kept = [("cleanup.policy", "delete"), ("retention.ms", "-1"), ("retention.bytes", "-1")];
-        self.options.prepare(&self.topic, &kept, false)?;
+        self.create()?;
         shipped(&self.options)
+    }
+
+    fn create(&self) -> Result<(), ReplicationFault> {
+        let kept = [("cleanup.policy", "delete"), ("retention.ms", "-1"), ("retention.bytes", "-1")];
+        self.options.prepare(&self.topic, &kept, false)
     }
 
     /// Connects, if it is not: creates the topic where there is none, and fences an earlier leader. Returns where the
@@ -72,7 +76,7 @@ impl FrameWriter {
         if self.transactions.is_some() {
             return Ok(None);
         }
-        self.prepare()?;
+        self.create()?;
         let (transactions, term) = take_over(&self.options, &self.topic, self.term, is_first)?;
         self.term = term;
         let found = shipped(&self.options)?;
