@@ -176,7 +176,8 @@ Learner {
     gradient_delay_batches: u64, met_negatives: f64, seed: u64, matmul_precision: MatmulPrecision,
     lag_events_max: u64, lag_target_ms: u64, share_min: f64,
     quality_window_batches: usize, rank_queries_per_batch: usize,
-    rank_candidates: usize, pairs_max: usize, threads: usize, nice: u64, schedule: Schedule, replay: Replay, gate: Gate,
+    rank_candidates: usize, pairs_max: usize, threads: usize, nice: u64,
+    ranks: usize, ranks_deadline_seconds: u64, schedule: Schedule, replay: Replay, gate: Gate,
 });
 section!(/// `[learner.schedule]`
     Schedule { warmup_steps: u64, decay: DecayKind, decay_steps: u64, floor: f32 });

@@ -13,8 +13,8 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use prometheus::process_collector::ProcessCollector;
 use prometheus::{
-    Encoder, Gauge, GaugeVec, Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec,
-    Registry, TextEncoder,
+    Encoder, Gauge, GaugeVec, Histogram, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry,
+    TextEncoder,
 };
 
 use self::anomaly::ANOMALY;
@@ -25,6 +25,7 @@ use self::handle::{Handle, Spec};
 use self::http::HTTP;
 use self::index::INDEX;
 use self::model::{GATE, MODEL};
+use self::train::TRAIN;
 
 mod handle;
 mod set;
@@ -37,6 +38,7 @@ pub use http::{ADMIN_ACTIONS, HttpMetrics};
 pub use index::IndexMetrics;
 pub use model::{GateMetrics, ModelMetrics};
 pub use set::{mirror, set_count, set_if_known, set_state};
+pub use train::TrainMetrics;
 
 /// Content type of [`Metrics::encode`].
 pub const CONTENT_TYPE: &str = prometheus::TEXT_FORMAT;
@@ -175,30 +177,6 @@ group! {
 }
 
 group! {
-    /// The learning loop.
-    TrainMetrics, TRAIN;
-    steps: IntCounterVec ["mode"] = "train_steps_total"
-        "Steps of the learner; mode is train (a gradient step), score (no gradient, while weights are not trained) or \
-         state_only (a state-only update).";
-    events: IntCounter = "train_events_total" "Events the model was trained on.";
-    skipped_events: IntCounter = "train_skipped_events_total"
-        "Events with a state-only update: the learner lagged, or a gradient step was rejected.";
-    evicted_pairs: IntCounterVec ["table"] = "train_evicted_pairs_total"
-        "Pairs of nodes that were dropped because learner.pairs_max was reached; table is edgebank or walk.";
-    step_duration: HistogramVec ["phase"] (SHORT_SECONDS) = "train_step_duration_seconds"
-        "Duration of one step by phase: sample, gather, forward, backward, optimizer, memory, gate, publish.";
-    replay_steps: IntCounterVec ["result"] = "train_replay_steps_total"
-        "Gradient steps on replayed events; result is trained or skipped (learner lag, or a rejected step).";
-    learning_rate: Gauge = "train_learning_rate" "Learning rate of the next gradient step.";
-    loss: Gauge = "train_loss" "Loss of the latest training step.";
-    lag_events: IntGauge = "learner_lag_events" "Events indexed and not yet learned.";
-    storage_failures: IntCounter = "train_storage_failures_total"
-        "Batches delayed because their data could not be read from the disk.";
-    nonfinite: IntCounter = "train_nonfinite_total"
-        "Steps rejected because a loss, a gradient or a memory row was not finite.";
-}
-
-group! {
     /// Quality, measured on events before the model is trained on them.
     EvalMetrics, EVAL;
     average_precision: Gauge = "eval_average_precision"
@@ -240,6 +218,7 @@ mod feed;
 mod http;
 mod index;
 mod model;
+mod train;
 
 group! {
     /// What runs, and on what.
@@ -358,21 +337,13 @@ impl Metrics {
     /// Series whose labels are known beforehand start at 0, so that their first increase is a rate and
     /// not a gap.
     fn start_closed_lists(&self) {
-        for mode in ["train", "score", "state_only"] {
-            self.train.steps.with_label_values(&[mode]);
-        }
-        for table in ["edgebank", "walk"] {
-            self.train.evicted_pairs.with_label_values(&[table]);
-        }
-        for result in ["trained", "skipped"] {
-            self.train.replay_steps.with_label_values(&[result]);
-        }
         for verdict in ["promoted", "held", "rolled_back"] {
             self.gate.decisions.with_label_values(&[verdict]);
         }
         for action in ["accept", "drop", "dead_letter"] {
             self.ingest.late_events.with_label_values(&[action]);
         }
+        self.train.start_closed_lists();
         self.http.start_closed_lists();
     }
 

@@ -25,6 +25,8 @@ MPIEXEC = ROOT / ".cache" / "tools" / "mpi" / "bin" / "mpiexec"
 CASES = {
     "TGN, edges only": ["--row-dimension", "0"],
     "TGN, 172 values an edge": [],
+    "TGN, edges only, led by rank 0": ["--row-dimension", "0", "--lead"],
+    "TGN, 172 values an edge, led by rank 0": ["--lead"],
     "TGN, edges only, over the loopback": ["--row-dimension", "0", "--loopback", "--ranks", "1,2"],
     "GraphMixer, 172 values an edge": ["--model", "graphmixer", "--ranks", "1,2", "--events-max", "20000"],
 }

@@ -18,8 +18,11 @@ virtual shards of every batch and exchange through Open MPI ([how](../scale.md#t
 the same bits. The machine has {cores} cores of {cpu}. `make cluster-bench` measures again; of {rounds} rounds, the one
 with the median speedup of two ranks.
 
+- **led by rank 0**: as in a daemon, where rank 0 prepares each batch whole and passes the others their shares. In the other
+  cases each rank has the whole stream, and prepares its own share.
 - **computes**: CPU time of the slowest rank for an epoch, without the exchange.
-- **sends**: bytes that a rank sends in a batch, in four exchanges; one more compares ranks every hundred batches.
+- **sends**: bytes that a rank sends in a batch, on average, in four exchanges, and what rank 0 passes on if it leads; one more
+  exchange compares ranks every hundred batches.
 - **overlap**: of the rows that the ranks read for their own events, the share that are of a row which a rank before reads,
   too: what would be computed or fetched again if each rank had a table of its own.
 - **here**: events per second by the clock, through shared memory if nothing else is said, and beside it that rate over what

@@ -9,6 +9,7 @@ use anyhow::{Context, Result};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::ConfigArgs;
+use crate::daemon::ranks::{Parting, Ranks};
 use crate::daemon::{Daemon, Interrupted, log_level, service};
 
 /// Interval of checks whether a part of the daemon has ended.
@@ -21,7 +22,13 @@ pub(super) fn run(args: &ConfigArgs) -> Result<()> {
     log_level::start(&config.output)?;
     config.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
     let settings = args.explain()?;
-    let daemon = match Daemon::start(&config, None, &signals.stop_requested) {
+    let ranks = Ranks::join(&config)?;
+    let (others, parting) = match ranks {
+        // It ends when the first one does, whatever signals it gets.
+        Some(ranks) if !ranks.is_first() => return ranks.follow(&config),
+        ranks => ranks.map(Ranks::lend).unzip(),
+    };
+    let daemon = match Daemon::start_leading(&config, others, None, &signals.stop_requested) {
         Err(error) if error.is::<Interrupted>() => {
             tracing::info!("{error}");
             return Ok(());
@@ -45,7 +52,9 @@ pub(super) fn run(args: &ConfigArgs) -> Result<()> {
             tracing::error!(fault, "stopping for a restart: a part of the daemon has ended")
         }
     }
-    daemon.stop()
+    daemon.stop()?;
+    parting.into_iter().for_each(Parting::leave);
+    Ok(())
 }
 
 /// SIGTERM and SIGINT. The first one starts an orderly stop; the second ends the process at once:

@@ -108,6 +108,7 @@ impl Config {
         self.check_waits(&mut faults);
         self.check_outlets(&mut faults);
         self.check_cluster(&mut faults);
+        self.check_ranks(&mut faults);
         self.check_retention(&mut faults);
         self.check_relations(&mut faults);
         faults.0.extend(self.mapping_faults());

@@ -4,6 +4,8 @@ use serde::Deserialize;
 
 use super::Config;
 use super::check::Faults;
+use crate::device::DeviceSpec;
+use crate::train::{RANKS_MAX, not_shared};
 
 /// What a daemon is among others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -18,6 +20,31 @@ pub enum ClusterRole {
 }
 
 impl Config {
+    /// Processes that cannot train together.
+    pub(super) fn check_ranks(&self, faults: &mut Faults) {
+        let (ranks, seconds) = (self.learner.ranks, self.learner.ranks_deadline_seconds);
+        let (possible, allowed) = ((1..=3600).contains(&seconds), "must be at least 1 and at most 3600");
+        faults.require(possible, "learner.ranks_deadline_seconds", seconds, allowed);
+        let fits = ranks.is_power_of_two() && ranks <= RANKS_MAX;
+        faults.require(fits, "learner.ranks", ranks, "must be 1, 2, 4 or 8");
+        if ranks == 1 {
+            return;
+        }
+        let is_cpu = !matches!(self.device.spec, DeviceSpec::Cuda(_));
+        faults.require(
+            is_cpu,
+            "learner.ranks",
+            ranks,
+            "must be 1 where device.use is cuda: ranks train on CPUs",
+        );
+        let learns = self.cluster.role != ClusterRole::Replica;
+        faults.require(learns, "learner.ranks", ranks, "must be 1 on a replica, which learns nothing");
+        let allowed = "must be 1 for walk, for models of several layers or snapshots, and where \
+                       learner.gradient_delay_batches is not 0";
+        let is_shared = not_shared(&self.trainer_options()).is_none();
+        faults.require(is_shared, "learner.ranks", ranks, allowed);
+    }
+
     /// Roles without what they need, or with what they must not have.
     pub(super) fn check_cluster(&self, faults: &mut Faults) {
         let (cluster, kafka) = (&self.cluster, &self.ingest.kafka);

@@ -27,6 +27,7 @@ mod memory_limit;
 mod monitor;
 mod operator;
 pub mod promotion;
+pub mod ranks;
 mod reload;
 mod replica;
 mod scrape;
@@ -77,6 +78,7 @@ use crate::api::{Health, ReloadResponse, State};
 use crate::appender::{Appender, AppenderOptions, AppenderStatus};
 use crate::catalog::Catalog;
 use crate::config::{ClusterRole, Config, Setting};
+use crate::device::exchange::Exchange;
 use crate::learner::LearnerStatus;
 use crate::metrics::{Metrics, set_count};
 use crate::serving::{Anomaly, NodeStates, Progress, QueryEngine, StateChanges};
@@ -110,10 +112,25 @@ impl Daemon {
         generated: Option<GeneratedOptions>,
         interrupt: &AtomicBool,
     ) -> Result<Self> {
+        Self::start_leading(config, None, generated, interrupt)
+    }
+
+    /// The same, and its learner trains together with other processes, if there are any.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn start_leading(
+        config: &Config,
+        mut others: Option<Box<dyn Exchange>>,
+        generated: Option<GeneratedOptions>,
+        interrupt: &AtomicBool,
+    ) -> Result<Self> {
         loop {
             let started = match config.cluster.role {
                 ClusterRole::Replica => Self::attempt_replica(config, interrupt),
-                ClusterRole::Single | ClusterRole::Leader => Self::attempt(config, generated, interrupt),
+                ClusterRole::Single | ClusterRole::Leader => {
+                    Self::attempt(config, &mut others, generated, interrupt)
+                }
             };
             match started {
                 Err(error) if error.is::<DamagedSnapshot>() => {
@@ -124,7 +141,12 @@ impl Daemon {
         }
     }
 
-    fn attempt(config: &Config, generated: Option<GeneratedOptions>, interrupt: &AtomicBool) -> Result<Self> {
+    fn attempt(
+        config: &Config,
+        others: &mut Option<Box<dyn Exchange>>,
+        generated: Option<GeneratedOptions>,
+        interrupt: &AtomicBool,
+    ) -> Result<Self> {
         let placement = DeviceSelection::of(config, Some(config.data.dir.join(&config.device.kernel_dir)));
         let mut store = Store::open(config)?;
         let parts = Parts::new(config, &store);
@@ -151,6 +173,7 @@ impl Daemon {
         let wiring = sources.wiring(config, &store.index)?;
         let clusters = store.checkpoints.clusters();
         let learner = open_learner(config, &store, (learned, began_unix_ms), &parts, &starting)?;
+        let learner = learner.leading(others.take());
         let snapshots = snapshots::Writer::new(config, &parts, &store, snapshot);
         let snapshots = snapshots.recording(deletions.clone());
         let (stop, supervisor) = (Stop::default(), Supervisor::new(parts.health.clone()));

@@ -95,6 +95,7 @@ impl Learner {
         self.count_cached_rows();
         self.count_row_reads();
         self.count_samples();
+        self.count_exchanged();
         let metrics = &self.shared.metrics;
         let events = batch.edges.len() as u64;
         if mode == StepMode::StateOnly {
@@ -173,6 +174,17 @@ impl Learner {
             let counter = self.shared.metrics.device.samples.with_label_values(&[place]);
             counter.inc_by(samples.saturating_sub(counter.get()));
         }
+    }
+
+    /// Reports what this process has passed to those that train with it.
+    fn count_exchanged(&mut self) {
+        let (before, traffic) = (self.exchanged, self.trainer.traffic());
+        crate::metrics::mirror(&self.shared.metrics.train.exchanged_bytes, traffic.bytes);
+        if traffic.rounds > before.rounds {
+            let seconds = traffic.seconds - before.seconds;
+            self.shared.metrics.train.step_duration.with_label_values(&["exchange"]).observe(seconds);
+        }
+        self.exchanged = traffic;
     }
 
     /// Adds the phases of a step that scored to the metrics, with what publishing took after it.

@@ -16,7 +16,9 @@
 mod catch_up;
 pub mod checkpoint;
 mod checkpointing;
+mod error;
 mod feed;
+mod follower;
 pub mod gate;
 mod gpu;
 mod learned;
@@ -43,11 +45,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use thiserror::Error;
-
 pub use catch_up::CatchUp;
 pub use checkpoint::{CheckpointError, CheckpointFile, CheckpointHead};
+pub use error::LearnerError;
 pub use feed::{Feed, FeedMark, LearnBatch};
+pub use follower::{FollowerOptions, follow};
 pub use gate::{
     BeforePromotion, Decision, Figures, Gate, GateOptions, NO_GATE, Predicted, Verdict, Versions,
 };
@@ -60,6 +62,7 @@ pub use status::{Durable, GateReport, LearnerBytes, LearnerReport, LearnerStatus
 pub use stream_state::{Around, StreamState};
 
 use self::step::Ahead;
+use crate::device::exchange::{Exchange, Traffic};
 use crate::event::{EdgeId, NodeId};
 use crate::feature::FeatureStore;
 use crate::log::{LogError, LogReaders};
@@ -75,25 +78,6 @@ const IDLE: Duration = Duration::from_millis(100);
 
 /// How long the loop waits before it retries a batch that could not be read from storage.
 const STORAGE_RETRY: Duration = Duration::from_secs(1);
-
-/// Why the loop ended.
-#[derive(Debug, Error)]
-pub enum LearnerError {
-    /// The log cannot be read.
-    #[error(transparent)]
-    Log(#[from] LogError),
-    /// A trainer error that a later batch would not clear.
-    #[error(transparent)]
-    Train(#[from] TrainError),
-    /// The threads of the steps cannot be started.
-    #[error("{threads} threads for training cannot be started: {source}; set learner.threads lower")]
-    Threads {
-        /// How many.
-        threads: usize,
-        /// Why not.
-        source: rayon::ThreadPoolBuildError,
-    },
-}
 
 /// The loop and all that it owns.
 pub struct Learner {
@@ -118,6 +102,10 @@ pub struct Learner {
     /// Queries to rank that are due, as far as they add up.
     ranks_due: f64,
     threads: Arc<rayon::ThreadPool>,
+    /// The processes that are to train with this one, until they do.
+    others: Option<Box<dyn Exchange>>,
+    /// What was passed to them so far.
+    exchanged: Traffic,
     prepared: PreparedBatch,
     /// A batch of old events.
     replayed: PreparedBatch,
@@ -178,6 +166,8 @@ impl Learner {
             share: Share::default(),
             ranks_due: 0.0,
             threads: Arc::new(threads::step_threads(options.threads, options.nice)?),
+            others: None,
+            exchanged: Traffic::default(),
             prepared: PreparedBatch::default(),
             replayed: PreparedBatch::default(),
             decided: None,
@@ -216,6 +206,12 @@ impl Learner {
             report.start = Some(learner.start);
         });
         Ok(Some(learner))
+    }
+
+    /// The same loop, which leads the steps of other processes that [`follow`] it.
+    #[must_use]
+    pub fn leading(self, others: Option<Box<dyn Exchange>>) -> Self {
+        Self { others, ..self }
     }
 
     /// Replays what quality measurement, the clock of retention and rows of nodes need, up to `position`.
@@ -277,6 +273,7 @@ impl Learner {
         let _closing = status::Closing(self.shared.status.clone());
         threads::yield_to_serving(self.options.nice);
         self.helper = Some(Helper::new());
+        self.meet_others()?;
         while !stop.load(Ordering::Acquire) {
             pulse();
             if batch.end <= self.learned {
@@ -296,6 +293,18 @@ impl Learner {
             self.checkpoint_if_due(&batch);
         }
         self.checkpoint_at_end(&batch, &pulse);
+        self.trainer.leave().map_err(TrainError::from)?;
+        Ok(())
+    }
+
+    /// Has the processes that train with this one go on from what it has learned.
+    fn meet_others(&mut self) -> Result<(), TrainError> {
+        let others = self.others.take();
+        let ranks = others.as_ref().map_or(1, |others| others.ranks());
+        crate::metrics::set_count(&self.shared.metrics.train.ranks, ranks as u64);
+        let Some(others) = others else { return Ok(()) };
+        self.trainer.lead(others)?;
+        tracing::info!(ranks, "training together with other processes");
         Ok(())
     }
 

@@ -10,12 +10,15 @@
 //!
 //! Does not know where rows are stored: the caller fetches.
 
+mod passed;
+
 use std::ops::Range;
 use std::sync::Arc;
 
 use hashbrown::HashMap;
 use thiserror::Error;
 
+pub use self::passed::RowsOfRank;
 use super::device_rows::Located;
 use super::limit::limit;
 use super::{EMPTY_SLOT, Mailbox, MessageRows, Needs, edge_types};

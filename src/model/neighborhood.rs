@@ -5,6 +5,8 @@
 //! order of first appearance, and everything per node (gathering, memory update, feature projection) is
 //! done once per distinct node. The lists are kept between batches and grow to what batches need.
 
+mod passed;
+
 use hashbrown::HashMap;
 
 use super::Needs;

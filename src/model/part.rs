@@ -1,6 +1,7 @@
 //! [`Part`]: some of the seeds of a neighborhood of one layer, for a pass that embeds no others. Distinct nodes,
 //! feature rows and their numbers stay those of the whole.
 
+use std::io::{Error, ErrorKind};
 use std::ops::Range;
 
 /// Runs of seeds, one after another.
@@ -28,6 +29,27 @@ impl Part {
         let runs = part.runs.iter().map(|run| &values[run.start * width..run.end * width]);
         runs.flatten().copied().collect()
     }
+
+    /// Puts what [`select`](Self::select) took to its places among the values of `all` seeds.
+    ///
+    /// # Errors
+    /// There are more or fewer values.
+    pub(super) fn put<T: Copy>(&self, selected: &[T], width: usize, all: &mut [T]) -> Result<(), Error> {
+        let mut left = selected;
+        for run in &self.runs {
+            let places = all.get_mut(run.start * width..run.end * width);
+            let (own, others) =
+                left.split_at_checked(run.len() * width).ok_or_else(|| of_another("the sample"))?;
+            places.ok_or_else(|| of_another("the sample"))?.copy_from_slice(own);
+            left = others;
+        }
+        if left.is_empty() { Ok(()) } else { Err(of_another("the sample")) }
+    }
+}
+
+/// What was passed on belongs to another part of a batch than the one that is read.
+pub(super) fn of_another(what: &str) -> Error {
+    Error::new(ErrorKind::InvalidData, format!("{what} of a shared batch: they belong to another part"))
 }
 
 #[cfg(test)]
@@ -40,5 +62,12 @@ mod tests {
         let values: Vec<usize> = (0..24).collect();
         assert_eq!(Part::select(Some(&part), &values, 2), [2, 3, 4, 5, 10, 11, 12, 13, 18, 19, 20, 21]);
         assert_eq!(Part::select(None, &values, 2), values);
+        let (own, mut all) = (Part::select(Some(&part), &values, 2), [0; 24]);
+        part.put(&own, 2, &mut all).unwrap();
+        assert_eq!(
+            (&all[2..6], &all[..2], Part::select(Some(&part), &all, 2)),
+            (&values[2..6], &[0; 2][..], own)
+        );
+        assert!(part.put(&[1; 11], 2, &mut all).is_err() && part.put(&[1; 13], 2, &mut all).is_err());
     }
 }

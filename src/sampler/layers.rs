@@ -80,6 +80,18 @@ impl Layers {
         Ok(())
     }
 
+    /// One layer with these seeds and room for their sample, which is empty.
+    pub fn one(&mut self, seeds: Seeds<'_>, fanout: usize) -> &mut MessageFlowGraph {
+        let layer = &mut self.room(1)[0];
+        layer.nodes.clear();
+        layer.nodes.extend_from_slice(seeds.nodes);
+        layer.times.clear();
+        layer.times.extend_from_slice(seeds.times);
+        layer.next.clear();
+        layer.graph.clear(seeds.nodes.len(), fanout);
+        &mut layer.graph
+    }
+
     /// The layers, outward from the seeds.
     #[must_use]
     pub fn layers(&self) -> &[Layer] {

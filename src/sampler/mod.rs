@@ -101,6 +101,12 @@ impl MessageFlowGraph {
         s * self.fanout..s * self.fanout + self.counts[s] as usize
     }
 
+    /// Makes it that of `seeds` seeds without neighbors.
+    fn clear(&mut self, seeds: usize, fanout: usize) {
+        self.resize(0, fanout);
+        self.resize(seeds, fanout);
+    }
+
     /// Makes room for `seeds` seeds; memory is kept, and so is what the slots held.
     fn resize(&mut self, seeds: usize, fanout: usize) {
         let slots = seeds * fanout;

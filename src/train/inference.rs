@@ -134,15 +134,12 @@ impl Trainer {
     /// As [`Self::step_prepared`].
     pub fn test_and_step(&mut self, batch: &PreparedBatch) -> Result<StepReport, TrainError> {
         let differs = self.options.model.dropout() > 0.0 || self.defers();
-        let tested = match batch.mode == StepMode::Train && differs {
-            true => Some(self.score_prepared(batch)?),
-            false => None,
-        };
-        let mut report = self.step_prepared(batch)?;
-        if let Some((positive, negative)) = tested {
-            (report.positive, report.negative) = (positive, negative);
+        if batch.mode != StepMode::Train || !differs || batch.positives().src.is_empty() {
+            return self.step_prepared(batch);
         }
-        Ok(report)
+        let (positive, negative) = self.test_together(batch)?;
+        let report = self.step_tested(batch)?;
+        Ok(StepReport { positive, negative, ..report })
     }
 
     /// As [`Self::score_prepared`], by other weights of the same shape on the same state.
@@ -163,17 +160,32 @@ impl Trainer {
         if batch.share.is_some() {
             return Err(TrainError::Shared);
         }
+        self.score_by(model, batch, false)
+    }
+
+    /// As [`Self::score_prepared`], by all ranks that share the batch.
+    pub(super) fn score_together(&self, batch: &PreparedBatch) -> Result<(Vec<f32>, Vec<f32>), TrainError> {
+        self.score_by(&self.model, batch, true)
+    }
+
+    fn score_by(
+        &self,
+        model: &Model,
+        batch: &PreparedBatch,
+        together: bool,
+    ) -> Result<(Vec<f32>, Vec<f32>), TrainError> {
         if batch.positives().src.is_empty() {
             return Ok((Vec::new(), Vec::new()));
         }
-        let Scratch { pool, tables, shards, edges, .. } = &mut *self.scratch.lock();
+        let Scratch { pool, tables, shards, ranks, edges, .. } = &mut *self.scratch.lock();
+        let ranks = ranks.as_mut().filter(|_| together);
         let places = edges.place(model.device(), &batch.rows);
         let (state, places, apply) = (&self.state, places.as_ref(), Apply::All);
         let precision = self.options.precision;
         let pass = Pass { model, state, batch, places, apply, precision, dropout: [0, 0] };
         let mut positive = if pass.has_parts() {
             let parameters = (&model.parameters, Mode::Inference);
-            Sharded::run((&pass, &[]), parameters, tables, shards, None).map_err(RanksError::from)?.logits
+            Sharded::run((&pass, &[]), parameters, tables, shards, ranks).map_err(RanksError::from)?.logits
         } else {
             let mut tape = Tape::pooled(model.device(), &model.parameters, Mode::Inference, pool);
             let scored = pass.score(&mut tape);

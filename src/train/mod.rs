@@ -8,17 +8,21 @@
 //! [`ranking`], [`edgebank`], [`popularity`], [`protocol`] and [`evaluate`] measure models the
 //! way the papers do.
 
+mod changes;
 mod edge_cache;
 pub mod edgebank;
 pub mod evaluate;
 mod gpu;
 pub mod historical;
 mod inference;
+mod leading;
 pub mod lookahead;
 mod met;
 mod negative;
+mod orders;
 mod pairs;
 mod pass;
+mod passed;
 mod placed;
 pub mod popularity;
 mod prepare;
@@ -39,10 +43,11 @@ mod stream_negatives;
 mod table;
 mod trainer;
 
+pub use leading::FollowError;
 pub use met::{MetDestinations, met_share};
 pub use negative::DestinationPool;
 pub use prepare::{PreparedBatch, Preparer};
-pub use rank_steps::RANKS_MAX;
+pub use rank_steps::{RANKS_MAX, not_shared};
 pub use ranks::RanksError;
 pub use save::{LoadError, SavedTrainer};
 pub use stream_negatives::{RECENT_EVENTS, Rivals, StreamNegatives};

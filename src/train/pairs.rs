@@ -7,7 +7,7 @@ use crate::model::Neighborhood;
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Pairs {
     /// Whether the negatives have sources other than the positives'.
-    own_sources: bool,
+    pub own_sources: bool,
 }
 
 impl Pairs {

@@ -28,12 +28,12 @@ use crate::model::{
 /// Events, their negatives, and all that a step reads for them. Its buffers are reused for the next batch.
 #[derive(Debug)]
 pub struct PreparedBatch {
-    src: Vec<NodeId>,
-    dst: Vec<NodeId>,
-    times: Vec<EventTime>,
-    edges: Vec<EdgeId>,
+    pub(super) src: Vec<NodeId>,
+    pub(super) dst: Vec<NodeId>,
+    pub(super) times: Vec<EventTime>,
+    pub(super) edges: Vec<EdgeId>,
     /// Edges before this time are not kept for the batch.
-    since: EventTime,
+    pub(super) since: EventTime,
     pub(super) mode: StepMode,
     /// Places of the events that are scored, ascending.
     pub(super) scored: Vec<u32>,
@@ -41,7 +41,7 @@ pub struct PreparedBatch {
     pub(super) touched: Touched,
     pub(super) neighborhood: Neighborhood,
     pub(super) rows: FeatureRows,
-    has_rows: bool,
+    pub(super) has_rows: bool,
     /// Holds the rows that were announced until they are gathered.
     announced: Option<Announced>,
     /// Whose part of the batch has rows, if several ranks share it.
@@ -151,7 +151,7 @@ impl PreparedBatch {
         }
     }
 
-    fn load(&mut self, positives: &Positives<'_>, since: EventTime, mode: StepMode) {
+    pub(super) fn load(&mut self, positives: &Positives<'_>, since: EventTime, mode: StepMode) {
         fn copy<T: Copy>(into: &mut Vec<T>, from: &[T]) {
             into.clear();
             into.extend_from_slice(from);
@@ -269,7 +269,7 @@ impl Preparer {
             StepMode::StateOnly => batch.touched.nodes(),
             StepMode::Train | StepMode::Score => batch.neighborhood.nodes().nodes(),
         };
-        let read = batch.nodes_read(&self.needs, nodes.len());
+        let read = batch.nodes_read(&self.needs, batch.share, nodes.len());
         batch.rows.index_messages((nodes, read), batch.since, pending);
         batch.gather_seconds += lap(&mut clock);
     }
@@ -309,7 +309,7 @@ impl Trainer {
             publishes: false,
             scored: None,
             rows: self.rows.clone(),
-            share: scratch.ranks.as_ref().and_then(Ranks::share),
+            share: scratch.ranks.as_ref().and_then(Ranks::share_prepared),
         }
     }
 

@@ -7,9 +7,9 @@ use std::ops::Range;
 use xxhash_rust::xxh3::Xxh3;
 
 use super::prepare::PreparedBatch;
-use super::ranks::{Ranks, RanksError};
+use super::ranks::{Ranks, RanksError, Share};
 use super::shards::{SHARDS, cut, parts};
-use super::trainer::{Scratch, StepMode, Trainer};
+use super::trainer::{Scratch, StepMode, Trainer, TrainerOptions};
 use crate::device::Device;
 use crate::device::exchange::{Exchange, Traffic};
 use crate::model::{EMPTY_SLOT, Needs, Part};
@@ -36,42 +36,43 @@ impl Trainer {
     /// # Errors
     /// The ranks cannot share the model's steps, are too many or no power of two, or another one is in another state.
     pub fn join(&mut self, exchange: Box<dyn Exchange>) -> Result<(), RanksError> {
-        let (ranks, needs) = (exchange.ranks(), self.model.needs());
+        self.hold_shared(&*exchange)?;
+        self.scratch.get_mut().ranks = Some(Ranks::new(exchange));
+        self.compare_states()
+    }
+
+    /// An error if so many ranks cannot share the steps.
+    pub(super) fn hold_shared(&self, exchange: &dyn Exchange) -> Result<(), RanksError> {
+        let ranks = exchange.ranks();
         if !ranks.is_power_of_two() || ranks > RANKS_MAX {
             return Err(RanksError::Count { ranks, most: RANKS_MAX });
         }
-        let hindrance = match () {
-            () if self.device != Device::Cpu => Some("it is computed on a GPU"),
-            () if !needs.embeds() => Some("it has no embeddings, so there is next to nothing to compute"),
-            () if needs.layers > 1 || needs.snapshots > 1 => {
-                Some("its samples have several layers or snapshots")
-            }
-            () if self.defers() => Some("gradient_delay_batches is not 0"),
-            () => None,
-        };
-        if let (Some(hindrance), true) = (hindrance, ranks > 1) {
-            return Err(RanksError::Model(hindrance));
+        let on_gpu = (self.device != Device::Cpu).then_some("it is computed on a GPU");
+        match on_gpu.or_else(|| not_shared(&self.options)) {
+            Some(hindrance) if ranks > 1 => Err(RanksError::Model(hindrance)),
+            _ => Ok(()),
         }
-        self.scratch.get_mut().ranks = Some(Ranks::new(exchange));
-        if ranks == 1 {
-            return Ok(());
-        }
+    }
+
+    /// An error if another rank is in another state than this one.
+    pub(super) fn compare_states(&mut self) -> Result<(), RanksError> {
         let mut digest = Digest(Xxh3::new());
         // What is no part of the saved bytes, such as the learning rate, is one of the options.
         digest.0.update(format!("{:?}", self.options).as_bytes());
         self.save(&mut digest).map_err(RanksError::State)?;
         let (digest, step) = (digest.0.digest(), self.steps);
         match &mut self.scratch.get_mut().ranks {
-            Some(ranks) => ranks.compare(digest, step),
-            None => Ok(()),
+            Some(ranks) if ranks.count() > 1 => ranks.compare(digest, step),
+            _ => Ok(()),
         }
     }
 
-    /// Takes steps alone from now on. Every rank does so when all are done.
-    pub fn leave(&mut self) {
-        if let Some(ranks) = self.scratch.get_mut().ranks.take() {
-            ranks.leave();
-        }
+    /// Takes steps alone from now on. Every rank does so when all are done; those that follow another one are.
+    ///
+    /// # Errors
+    /// Another rank is lost.
+    pub fn leave(&mut self) -> Result<(), RanksError> {
+        self.scratch.get_mut().ranks.take().map_or(Ok(()), Ranks::leave)
     }
 
     /// What this rank has passed to the others so far.
@@ -107,6 +108,20 @@ impl Trainer {
     }
 }
 
+/// Why several ranks cannot share the steps of a trainer with these options on the CPU, if they cannot.
+#[must_use]
+pub fn not_shared(options: &TrainerOptions) -> Option<&'static str> {
+    let needs = options.model.needs();
+    match () {
+        () if !needs.embeds() => Some("it has no embeddings, so there is next to nothing to compute"),
+        () if needs.layers > 1 || needs.snapshots > 1 => Some("its samples have several layers or snapshots"),
+        () if options.gradient_delay_batches > 0 && needs.memory_dim > 0 => {
+            Some("gradient_delay_batches is not 0")
+        }
+        () => None,
+    }
+}
+
 /// A digest of what is written.
 struct Digest(Xxh3);
 
@@ -124,22 +139,19 @@ impl Write for Digest {
 impl PreparedBatch {
     /// Numbers the edges in the slots of all seeds, or of those that are computed here.
     pub(super) fn number_slots(&mut self, needs: &Needs) {
-        let Self { neighborhood, rows, scored, pairs, .. } = self;
-        match (self.share, neighborhood.layers()) {
-            (Some(share), [layer]) => {
-                let (events, fanout) = (scored.len(), layer.graph.fanout);
-                let own = share.of(parts(needs, events), events);
-                let own = Part::of_events(&own, events, pairs.blocks());
-                let slots = own.runs().map(|run| run.start * fanout..run.end * fanout);
-                rows.number_some_slots(&layer.graph, slots);
+        let own = self.share.map(|share| self.own_seeds(needs, share));
+        let Self { neighborhood, rows, .. } = self;
+        match (own, neighborhood.layers()) {
+            (Some(own), [layer]) => {
+                rows.number_some_slots(&layer.graph, Self::slots_of(&own, layer.graph.fanout));
             }
             _ => rows.number_slots(neighborhood.graphs()),
         }
     }
 
-    /// Those of `count` nodes whose messages are applied here.
-    pub(super) fn nodes_read(&self, needs: &Needs, count: usize) -> Range<usize> {
-        match self.share {
+    /// Those of `count` nodes whose messages are applied by a rank with this share.
+    pub(super) fn nodes_read(&self, needs: &Needs, share: Option<Share>, count: usize) -> Range<usize> {
+        match share {
             // In a state-only step every rank computes all memory rows.
             Some(share) if self.mode != StepMode::StateOnly => {
                 share.of(parts(needs, self.scored.len()), count)
@@ -150,7 +162,7 @@ impl PreparedBatch {
 
     /// Whether the batch has the rows that a step by `ranks` reads here.
     pub(super) fn is_for(&self, ranks: Option<&Ranks>) -> bool {
-        self.share == ranks.and_then(Ranks::share)
+        self.share == ranks.and_then(Ranks::share_prepared)
     }
 
     /// The rows that this batch reads, whole and cut among so many `ranks`, if its sample has one layer.

@@ -21,13 +21,16 @@ use std::ops::Range;
 
 use thiserror::Error;
 
+use super::orders::{Leading, Order};
 use super::shards::{cut, runs, sum_in_tree};
 use crate::device::exchange::{Exchange, ExchangeError, Message, Traffic, exchange_alike};
 use crate::nn::{Gradients, Tensor};
 
 /// The others, and room for what comes from them.
 pub(super) struct Ranks {
-    exchange: Box<dyn Exchange>,
+    pub(super) exchange: Box<dyn Exchange>,
+    /// Where the others follow this one.
+    pub(super) leading: Option<Leading>,
     /// What flowed from the own parts into the rows of all nodes.
     flowed: Vec<f32>,
     /// Gradients of all weights.
@@ -75,6 +78,12 @@ pub enum RanksError {
     /// What there is to compare cannot be had.
     #[error("the state that ranks compare: {0}")]
     State(std::io::Error),
+    /// What the first rank has passed on is not what is expected here.
+    #[error(
+        "what the first rank has passed on cannot be used: {0}; all ranks have to run one version, with one file of \
+             settings"
+    )]
+    Passed(std::io::Error),
     /// The exchange failed.
     #[error(transparent)]
     Exchange(#[from] ExchangeError),
@@ -82,11 +91,20 @@ pub enum RanksError {
 
 impl Ranks {
     pub fn new(exchange: Box<dyn Exchange>) -> Self {
-        Self { exchange, flowed: Vec::new(), gradients: Vec::new(), others: Vec::new() }
+        Self { exchange, leading: None, flowed: Vec::new(), gradients: Vec::new(), others: Vec::new() }
     }
 
-    pub fn leave(mut self) {
+    /// The others follow this one.
+    pub fn leading(exchange: Box<dyn Exchange>) -> Self {
+        Self { leading: Some(Leading::default()), ..Self::new(exchange) }
+    }
+
+    pub fn leave(mut self) -> Result<(), RanksError> {
+        if self.leading.is_some() {
+            self.give_all(Order::End, &[])?;
+        }
         self.exchange.leave();
+        Ok(())
     }
 
     pub fn rank(&self) -> usize {
@@ -103,16 +121,19 @@ impl Ranks {
 
     /// Bytes held.
     pub fn bytes(&self) -> usize {
-        [&self.flowed, &self.others, &self.gradients]
-            .map(|held| held.capacity() * size_of::<f32>())
-            .iter()
-            .sum()
+        let held = [&self.flowed, &self.others, &self.gradients].map(Vec::capacity);
+        held.iter().sum::<usize>() * size_of::<f32>() + self.leading.as_ref().map_or(0, Leading::bytes)
     }
 
     /// What this one computes, if there are others.
     pub fn share(&self) -> Option<Share> {
         let share = Share { rank: self.rank(), ranks: self.count() };
         (share.ranks > 1).then_some(share)
+    }
+
+    /// What a batch is prepared for here: all of it where the others get theirs from this one.
+    pub fn share_prepared(&self) -> Option<Share> {
+        if self.leading.is_some() { None } else { self.share() }
     }
 
     /// The parts of a batch that `rank` computes, of `parts`, which are at least as many as the ranks.

@@ -8,6 +8,7 @@
 
 use std::ops::Range;
 
+use super::orders::Order;
 use super::pass::Apply;
 use super::prepare::PreparedBatch;
 use super::trainer::{StepReport, TrainError, Trainer};
@@ -75,6 +76,7 @@ impl Trainer {
         if batch.positives().src.is_empty() {
             return Ok(report);
         }
+        self.hand_out(Order::Replay(key), batch)?;
         let dropout = [self.options.seed ^ STREAM, key];
         match self.score(batch, &mut report, (Apply::All, dropout))? {
             Ok(()) => Ok(report),

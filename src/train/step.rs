@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use super::orders::Order;
 use super::pass::{Apply, Memory, Pass};
 use super::prepare::{PreparedBatch, lap};
 use super::ranks::RanksError;
@@ -50,6 +51,12 @@ impl Trainer {
     /// weights are untouched and the state was updated), or the ranks cannot go on together.
     pub fn step_prepared(&mut self, batch: &PreparedBatch) -> Result<StepReport, TrainError> {
         self.check_order(batch)?;
+        self.hand_out(Order::Step, batch)?;
+        self.take_step(batch)
+    }
+
+    /// Takes the step of a batch that is in order, and that other ranks have.
+    pub(super) fn take_step(&mut self, batch: &PreparedBatch) -> Result<StepReport, TrainError> {
         let step = self.steps;
         self.steps += 1;
         if batch.positives().src.is_empty() {
@@ -104,7 +111,8 @@ impl Trainer {
 
     /// Whether `batch` holds the rows of just those messages that a step would apply now.
     pub(super) fn check_order(&self, batch: &PreparedBatch) -> Result<(), TrainError> {
-        let reads_rows = self.model.needs().reads_messages();
+        // A batch without events reads nothing.
+        let reads_rows = self.model.needs().reads_messages() && !batch.src.is_empty();
         // Rows that a GPU was to read in place are not here, nor are those that other ranks read.
         let is_elsewhere = self.device == Device::Cpu && batch.rows.in_place().is_some();
         let is_elsewhere = is_elsewhere || !batch.is_for(self.scratch.lock().ranks.as_ref());

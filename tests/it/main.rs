@@ -77,6 +77,7 @@ mod process;
 mod protocol_edgebank;
 mod protocol_learned;
 mod python_package;
+mod rank_processes;
 mod ranks;
 mod registry;
 mod replicas;

@@ -270,6 +270,7 @@ const ZERO: &[(&str, &str)] = &[
     ("evergraph_spill_failures_total", "the disk works"),
     ("evergraph_spill_degraded", "the disk works"),
     ("evergraph_train_evicted_pairs_total", "there are few pairs"),
+    ("evergraph_train_exchanged_bytes_total", "it trains alone"),
     ("evergraph_train_skipped_events_total", "the learner keeps up"),
     ("evergraph_anomaly_unscored_events_total", "the learner keeps up"),
     ("evergraph_anomaly_left_out_events_total", "it has no topic of anomalies"),

@@ -1,6 +1,7 @@
 //! Several ranks that train together learn what one process does, bit for bit; as threads of this process, and as processes
 //! of Open MPI.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::{Arc, Condvar, Mutex};
@@ -156,6 +157,103 @@ fn any_number_of_ranks_learns_the_same_bits_as_one_process() {
     }
 }
 
+/// What a learner does with a trainer: steps of every kind, replays and deletions, and going back to earlier weights.
+fn follow_a_stream(stream: &Stream, trainer: &mut Trainer) -> Vec<u32> {
+    let mut scores = Vec::new();
+    let mut step = |trainer: &mut Trainer, events: Range<usize>, how| {
+        let mut batch = PreparedBatch::default();
+        prepare(stream, trainer, events, how, &mut batch).unwrap();
+        let report = trainer.test_and_step(&batch).unwrap();
+        scores.extend(report.positive.iter().chain(&report.negative).map(|score| score.to_bits()));
+        batch
+    };
+    step(trainer, 0..1, (false, StepMode::Train));
+    step(trainer, 1..BEFORE, (false, StepMode::Train));
+    let early = trainer.weights().unwrap();
+    step(trainer, BEFORE..BEFORE + 400, (true, StepMode::Train));
+    let seen = trainer.state().known();
+    trainer.forget(&seen[3..5]);
+    trainer.forget_pairs(&seen[3..5]);
+    step(trainer, BEFORE + 400..BEFORE + 500, (false, StepMode::StateOnly));
+    trainer.keep_pairs_since(stream.times[BEFORE]);
+    step(trainer, BEFORE + 500..BEFORE + 600, (false, StepMode::Train));
+    trainer.go_on_from(&early).unwrap();
+    step(trainer, BEFORE + 600..BEFORE + STEP, (false, StepMode::Score));
+    let mut old = PreparedBatch::default();
+    prepare(stream, trainer, 0..BEFORE, (false, StepMode::Train), &mut old).unwrap();
+    trainer.replay_prepared(&old, 77).unwrap();
+    // Some of the events are scored, and weights of others score them.
+    let batch = step(trainer, BEFORE..BEFORE, (false, StepMode::Train));
+    assert!(batch.positives().src.is_empty());
+    step(trainer, BEFORE..BEFORE + STEP, (false, StepMode::Train));
+    let mut batch = PreparedBatch::default();
+    prepare(stream, trainer, 0..BEFORE, (false, StepMode::Train), &mut batch).unwrap();
+    let (positive, _) = trainer.score_prepared_by(&trainer.place(&early), &batch).unwrap();
+    scores.extend(positive.iter().map(|score| score.to_bits()));
+    scores
+}
+
+fn saved(trainer: &Trainer) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    trainer.save(&mut bytes).unwrap();
+    bytes
+}
+
+#[test]
+fn ranks_that_follow_the_first_learn_what_it_learns_alone() {
+    let stream = Stream::new((BEFORE + STEP) / BATCH);
+    let dropping = |options: TrainerOptions| {
+        let model = options.model.with_dropout(0.2);
+        TrainerOptions { model, ..options }
+    };
+    for options in models().into_iter().flat_map(|options| [options, dropping(options)]) {
+        let mut alone = Trainer::new(options, &Device::Cpu).unwrap();
+        // They begin in the middle.
+        step_by(&stream, &mut alone, 0..100, (false, StepMode::Train));
+        let begun = saved(&alone);
+        let scores = follow_a_stream(&stream, &mut alone);
+        let expected = saved(&alone);
+        for ranks in [2, 4] {
+            let learned = as_ranks(ranks, |exchange| {
+                if exchange.rank() > 0 {
+                    let mut trainer = Trainer::follow(options, Box::new(exchange), |_| {}).unwrap();
+                    let (mut batch, mut parcel) = (PreparedBatch::default(), Vec::new());
+                    while trainer.take_order(&mut batch, &mut parcel).unwrap() {}
+                    trainer.leave().unwrap();
+                    return saved(&trainer);
+                }
+                let mut trainer = Trainer::load(options, &Device::Cpu, &mut &begun[..]).unwrap();
+                trainer.lead(Box::new(exchange)).unwrap();
+                assert!(follow_a_stream(&stream, &mut trainer) == scores, "{options:?}");
+                trainer.leave().unwrap();
+                saved(&trainer)
+            });
+            for (rank, learned) in learned.into_iter().enumerate() {
+                assert!(learned == expected, "rank {rank} of {ranks}: {options:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_rank_with_other_settings_does_not_follow_the_first() {
+    let differs = TrainerOptions { learning_rate: 0.5, ..options() };
+    let ended = as_ranks(2, |exchange| match exchange.rank() {
+        0 => {
+            let mut trainer = Trainer::new(options(), &Device::Cpu).unwrap();
+            trainer.lead(Box::new(exchange)).map_err(|error| error.to_string())
+        }
+        _ => {
+            let follower = Trainer::follow(differs, Box::new(exchange), |_| {});
+            follower.map(drop).map_err(|error| error.to_string())
+        }
+    });
+    for ended in ended {
+        let error = ended.unwrap_err();
+        assert!(error.contains("another state"), "{error}");
+    }
+}
+
 #[test]
 fn a_rank_fetches_the_edge_rows_of_its_own_events_and_nodes() {
     let node = |i: usize, word: u64| NodeId(rng::below([91, word, i as u64, 0], 10_000));
@@ -277,7 +375,7 @@ fn all_ranks_get_what_the_first_has() {
 }
 
 /// `mpiexec` as `scripts/setup.sh test` installs it.
-fn mpiexec() -> Option<PathBuf> {
+pub fn mpiexec() -> Option<PathBuf> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(".cache/tools/mpi/bin/mpiexec");
     if path.exists() {
         return Some(path);
@@ -311,8 +409,12 @@ fn figures(output: &Output) -> Value {
 fn processes_of_open_mpi_learn_the_same_bits() {
     let (folder, Some(mpiexec)) = (tempfile::tempdir().unwrap(), mpiexec()) else { return };
     events(folder.path(), 3_000);
-    for args in [["--ranks", "1,2,4", "--model", "tgn"], ["--ranks", "2,1", "--model", "graphmixer"]] {
-        let figures = figures(&cluster(folder.path(), &mpiexec, &args).output().unwrap());
+    for args in [
+        &["--ranks", "1,2,4", "--model", "tgn"][..],
+        &["--ranks", "2,1", "--model", "graphmixer"],
+        &["--ranks", "2,1", "--lead"],
+    ] {
+        let figures = figures(&cluster(folder.path(), &mpiexec, args).output().unwrap());
         assert_eq!(
             (&figures["bench"], &figures["bits_equal"]),
             (&"cluster".into(), &true.into()),

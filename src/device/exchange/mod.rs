@@ -95,6 +95,14 @@ pub trait Exchange: Send {
     /// A rank is lost or computes something else, or the engine failed.
     fn round(&mut self, messages: &mut [Message<'_>]) -> Result<(), ExchangeError>;
 
+    /// The same, however long the others take to enter it: of a rank that has nothing to do until then.
+    ///
+    /// # Errors
+    /// As [`round`](Self::round).
+    fn patient_round(&mut self, messages: &mut [Message<'_>]) -> Result<(), ExchangeError> {
+        self.round(messages)
+    }
+
     /// What it has passed so far.
     fn traffic(&self) -> Traffic;
 
@@ -120,8 +128,8 @@ pub fn exchange_alike(
     exchange.round(&mut messages)
 }
 
-/// Bytes of a message of [`broadcast`] at most.
-const PIECE_BYTES: usize = 1 << 30;
+/// Bytes of a message at most, where what is passed may be longer: MPI counts those of one in 31 bits.
+pub const PIECE_BYTES: usize = 1 << 30;
 
 /// Gives all ranks the `bytes` of rank 0, whatever they have.
 ///

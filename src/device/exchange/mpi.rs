@@ -42,8 +42,10 @@ const SPINS: u32 = 200;
 /// After so long, it sleeps between two.
 const YIELDS: Duration = Duration::from_millis(2);
 
-/// Pause between two looks of a rank that has waited long.
-const PAUSE: Duration = Duration::from_micros(50);
+/// Pauses between two looks of a rank that has waited long: so small a part of the time so far, within these bounds.
+const PAUSE_PART: u32 = 200;
+const PAUSE_MIN: Duration = Duration::from_micros(50);
+const PAUSE_MAX: Duration = Duration::from_millis(1);
 
 /// MPI that cannot be used.
 #[derive(Debug, Error)]
@@ -224,8 +226,8 @@ impl Mpi {
         self.requests.last_mut().map_or(ptr::null_mut(), |request| &raw mut *request)
     }
 
-    /// Waits until everything that was begun is done.
-    fn wait(&mut self) -> Result<(), ExchangeError> {
+    /// Waits until everything that was begun is done, not longer than the deadline.
+    fn wait(&mut self, deadline: Option<Duration>) -> Result<(), ExchangeError> {
         let (begun, mut looks) = (Instant::now(), 0_u32);
         self.statuses.clear();
         self.statuses.resize(self.requests.len(), Status::default());
@@ -249,11 +251,35 @@ impl Mpi {
                 continue;
             }
             let waited = begun.elapsed();
-            if waited > self.deadline {
+            if deadline.is_some_and(|deadline| waited > deadline) {
                 return Err(ExchangeError::Lost { rank: self.rank, round: self.traffic.rounds, waited });
             }
-            if waited < YIELDS { std::thread::yield_now() } else { std::thread::sleep(PAUSE) }
+            match waited < YIELDS {
+                true => std::thread::yield_now(),
+                false => std::thread::sleep((waited / PAUSE_PART).clamp(PAUSE_MIN, PAUSE_MAX)),
+            }
         }
+    }
+
+    fn pass(
+        &mut self,
+        messages: &mut [Message<'_>],
+        deadline: Option<Duration>,
+    ) -> Result<(), ExchangeError> {
+        let (begun, cpu) = (Instant::now(), thread_seconds());
+        self.traffic.rounds += 1;
+        self.requests.clear();
+        let begun_all = messages.iter_mut().try_for_each(|message| self.begin(message));
+        let passed = begun_all.and_then(|()| self.wait(deadline)).and_then(|()| self.check_lengths(messages));
+        self.traffic.bytes += messages.iter().map(|message| message.sent.len() as u64).sum::<u64>();
+        self.traffic.seconds += begun.elapsed().as_secs_f64();
+        self.traffic.cpu_seconds += thread_seconds() - cpu;
+        if let Err(error) = &passed {
+            // Messages may still be under way to the buffers of the caller, which must not get them back.
+            _ = writeln!(std::io::stderr(), "rank {}: {error}", self.rank);
+            self.abort(if matches!(error, ExchangeError::Lost { .. }) { LOST } else { 1 });
+        }
+        passed
     }
 
     /// Whether every message that came is as long as it was expected to be: ranks that compute other things would read
@@ -283,20 +309,11 @@ impl Exchange for Mpi {
     }
 
     fn round(&mut self, messages: &mut [Message<'_>]) -> Result<(), ExchangeError> {
-        let (begun, cpu) = (Instant::now(), thread_seconds());
-        self.traffic.rounds += 1;
-        self.requests.clear();
-        let begun_all = messages.iter_mut().try_for_each(|message| self.begin(message));
-        let passed = begun_all.and_then(|()| self.wait()).and_then(|()| self.check_lengths(messages));
-        self.traffic.bytes += messages.iter().map(|message| message.sent.len() as u64).sum::<u64>();
-        self.traffic.seconds += begun.elapsed().as_secs_f64();
-        self.traffic.cpu_seconds += thread_seconds() - cpu;
-        if let Err(error) = &passed {
-            // Messages may still be under way to the buffers of the caller, which must not get them back.
-            _ = writeln!(std::io::stderr(), "rank {}: {error}", self.rank);
-            self.abort(if matches!(error, ExchangeError::Lost { .. }) { LOST } else { 1 });
-        }
-        passed
+        self.pass(messages, Some(self.deadline))
+    }
+
+    fn patient_round(&mut self, messages: &mut [Message<'_>]) -> Result<(), ExchangeError> {
+        self.pass(messages, None)
     }
 
     fn traffic(&self) -> Traffic {

@@ -163,9 +163,11 @@ impl RankFigures {
         let (events, seconds) = (first.events, most(|report| report.seconds));
         let computed = most(RankReport::computed);
         let (rounds, bytes) = (mean(|report| report.rounds as f64), mean(|report| report.bytes as f64));
+        // The one that sends most is waited for.
+        let sent = most(|report| report.bytes as f64);
         let rate = |seconds: f64| per_second(usize::try_from(events).unwrap_or(usize::MAX), seconds);
-        let here = rate(computed + first.link.seconds(rounds, bytes));
-        let there = computed + network.link().seconds(rounds, bytes);
+        let here = rate(computed + first.link.seconds(rounds, sent));
+        let there = computed + network.link().seconds(rounds, sent);
         let batches = first.batches.max(1) as f64;
         Ok(Self {
             ranks: reports.len(),

@@ -54,6 +54,10 @@ pub(super) struct ClusterArgs {
     /// Threads of each rank
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096))]
     threads: u32,
+    /// Have the first rank prepare every batch and pass each other one its share, as a daemon does (learner.ranks); the
+    /// others read no events
+    #[arg(long, conflicts_with = "checkpoint")]
+    lead: bool,
     /// Exchange over the loopback, as machines do over their network, and not through shared memory
     #[arg(long)]
     loopback: bool,
@@ -197,6 +201,7 @@ fn command(args: &ClusterArgs, count: u32, folder: &Path) -> anyhow::Result<Comm
     option("checkpoint-batches", &args.checkpoint_batches);
     option("deadline-seconds", &args.deadline_seconds);
     option("rank-of", &folder.display());
+    command.args(args.lead.then_some("--lead"));
     command.stdin(Stdio::null()).stdout(Stdio::null());
     Ok(command)
 }

@@ -38,14 +38,15 @@ pub fn run(args: &ClusterArgs, folder: &Path) -> Result<()> {
 }
 
 fn train(args: &ClusterArgs, mut exchange: Mpi) -> Result<RankReport> {
+    if args.lead && !args.alone && exchange.rank() > 0 {
+        return follow(args, exchange);
+    }
     let columns = Columns::read(&args.events, args.events_max.map_or(usize::MAX, |most| most as usize))?;
     let dimension = args.row_dimension as usize;
-    let model = args.model.shaped(None).context("--model takes no baseline")?.with_features(dimension, 0);
     let folder = std::env::temp_dir();
     let limits = Limits { rows: None, topology: None, folder: &folder, engine: EngineChoice::Auto };
     let (graph, rows) = build(&columns, dimension, limits)?;
-    let (precision, seed) = (args.matmul_precision.checked()?, args.seed);
-    let options = TrainerOptions { model, precision, seed, ..TrainerOptions::default() };
+    let (options, seed) = (options(args)?, args.seed);
     let link = probe(&mut exchange)?;
     let (rank, ranks) = (exchange.rank(), if args.alone { 1 } else { exchange.ranks() });
     let place = checkpoint::Place { events: columns.len(), batch_events: args.batch_events, seed };
@@ -56,6 +57,7 @@ fn train(args: &ClusterArgs, mut exchange: Mpi) -> Result<RankReport> {
     let mut others = None;
     match args.alone {
         true => others = Some(exchange),
+        false if args.lead => trainer.lead(Box::new(exchange))?,
         false => trainer.join(Box::new(exchange))?,
     }
     let no_rows = FeatureStore::new(0);
@@ -94,18 +96,57 @@ fn train(args: &ClusterArgs, mut exchange: Mpi) -> Result<RankReport> {
     report.seconds = begun.elapsed().as_secs_f64();
     report.cpu_seconds = machine::cpu_seconds().zip(cpu).map_or(0.0, |(end, begin)| end - begin);
     report.exchanged(trainer.traffic(), traffic);
-    trainer.compare_ranks()?;
-    if let (0, Some(path)) = (rank, &args.checkpoint) {
-        checkpoint::keep(path, &place, &trainer)?;
-    }
-    let mut learned = Vec::new();
-    trainer.save(&mut learned)?;
-    report.digest = format!("{:016x}", xxh3_64(&learned));
-    trainer.leave();
+    report.digest = digest(&trainer)?;
+    conclude(args, rank, &place, &mut trainer)?;
+    trainer.leave()?;
     if let Some(mut others) = others {
         others.leave();
     }
     Ok(report)
+}
+
+/// Compares what the ranks have learned, and keeps it if that is asked for.
+fn conclude(args: &ClusterArgs, rank: usize, place: &checkpoint::Place, trainer: &mut Trainer) -> Result<()> {
+    // Those that follow have no order to compare by.
+    if !args.lead {
+        trainer.compare_ranks()?;
+    }
+    match (rank, &args.checkpoint) {
+        (0, Some(path)) => checkpoint::keep(path, place, trainer),
+        _ => Ok(()),
+    }
+}
+
+/// Takes the steps of the first rank, which has the stream.
+fn follow(args: &ClusterArgs, mut exchange: Mpi) -> Result<RankReport> {
+    let link = probe(&mut exchange)?;
+    let mut trainer = Trainer::follow(options(args)?, Box::new(exchange), |_| {})?;
+    let (mut batch, mut parcel) = (PreparedBatch::default(), Vec::new());
+    let mut report = RankReport { link, ..RankReport::default() };
+    let (cpu, mut traffic, begun) = (machine::cpu_seconds(), trainer.traffic(), Instant::now());
+    let begin = traffic;
+    while trainer.take_order(&mut batch, &mut parcel)? {
+        // Without the wait for an order that is none.
+        (traffic, report.seconds) = (trainer.traffic(), begun.elapsed().as_secs_f64());
+    }
+    report.cpu_seconds = machine::cpu_seconds().zip(cpu).map_or(0.0, |(end, begin)| end - begin);
+    report.exchanged(traffic, begin);
+    report.digest = digest(&trainer)?;
+    trainer.leave()?;
+    Ok(report)
+}
+
+fn options(args: &ClusterArgs) -> Result<TrainerOptions> {
+    let model = args.model.shaped(None).context("--model takes no baseline")?;
+    let model = model.with_features(args.row_dimension as usize, 0);
+    let (precision, seed) = (args.matmul_precision.checked()?, args.seed);
+    Ok(TrainerOptions { model, precision, seed, ..TrainerOptions::default() })
+}
+
+fn digest(trainer: &Trainer) -> Result<String> {
+    let mut learned = Vec::new();
+    trainer.save(&mut learned)?;
+    Ok(format!("{:016x}", xxh3_64(&learned)))
 }
 
 /// Latency and bandwidth of rounds in which every rank sends every other one as much.

@@ -1,0 +1,155 @@
+//! Steps that the first of several ranks leads: it has graph and feature rows, prepares every batch whole, and decides
+//! what comes next; the others have what is learned, and compute their shares of what it passes to them
+//! ([`orders`](super::orders)).
+
+use thiserror::Error;
+
+use super::orders::{Change, Order};
+use super::prepare::PreparedBatch;
+use super::ranks::{Ranks, RanksError};
+use super::save::LoadError;
+use super::trainer::{StepReport, TrainError, Trainer, TrainerOptions};
+use crate::device::Device;
+use crate::device::exchange::Exchange;
+use crate::model::tables::{read_table, write_table};
+
+/// The version of this program: others may pass other bytes.
+const VERSION: &[u8] = env!("CARGO_PKG_VERSION").as_bytes();
+
+/// Why a rank does not follow the first one.
+#[derive(Debug, Error)]
+pub enum FollowError {
+    /// What the first rank has learned does not fit the settings here.
+    #[error("what the first rank has learned cannot be used here: {0}; all ranks need the same settings")]
+    Load(#[from] LoadError),
+    /// It runs another version.
+    #[error("the first rank runs Evergraph {first}, this one {}: all ranks have to run the same version",
+        env!("CARGO_PKG_VERSION"))]
+    Version {
+        /// What the first runs.
+        first: String,
+    },
+    /// A step failed.
+    #[error(transparent)]
+    Step(#[from] TrainError),
+}
+
+impl From<RanksError> for FollowError {
+    fn from(error: RanksError) -> Self {
+        Self::Step(error.into())
+    }
+}
+
+impl Trainer {
+    /// Takes every step from now on together with the other ranks, which [`follow`](Self::follow) this one, and first
+    /// passes on to them what was learned.
+    ///
+    /// # Errors
+    /// The ranks cannot share the model's steps, are too many or no power of two, or one has other settings.
+    pub fn lead(&mut self, exchange: Box<dyn Exchange>) -> Result<(), RanksError> {
+        self.hold_shared(&*exchange)?;
+        let mut parcel = Vec::new();
+        write_table(&mut parcel, VERSION).and_then(|()| self.save(&mut parcel)).map_err(RanksError::State)?;
+        let mut ranks = Ranks::leading(exchange);
+        ranks.give_all(Order::Begin, &parcel)?;
+        self.scratch.get_mut().ranks = Some(ranks);
+        self.compare_states()
+    }
+
+    /// A trainer that goes on from what the first rank has learned, and takes steps with it
+    /// ([`take_order`](Self::take_order)). Waits for it as long as it takes. `begin` is given the trainer first.
+    ///
+    /// # Errors
+    /// The settings, the versions or the states differ, or a rank is lost.
+    pub fn follow(
+        options: TrainerOptions,
+        exchange: Box<dyn Exchange>,
+        begin: impl FnOnce(&mut Self),
+    ) -> Result<Self, FollowError> {
+        let mut parcel = Vec::new();
+        let mut ranks = Ranks::new(exchange);
+        let order = ranks.next_order(&mut parcel)?;
+        if order != Order::Begin {
+            return Err(RanksError::Passed(std::io::Error::other("the first order is no beginning")).into());
+        }
+        let mut input = &parcel[..];
+        let first: Vec<u8> = read_table(&mut input).map_err(RanksError::Passed)?;
+        if first != VERSION {
+            return Err(FollowError::Version { first: String::from_utf8_lossy(&first).into_owned() });
+        }
+        let mut trainer = Self::load(options, &Device::Cpu, &mut input)?;
+        trainer.scratch.get_mut().ranks = Some(ranks);
+        trainer.compare_states()?;
+        begin(&mut trainer);
+        Ok(trainer)
+    }
+
+    /// Follows the next order of the first rank, which may take as long as it likes; `false` when it is the last.
+    /// `batch` is room for its batch, the same for all orders.
+    ///
+    /// # Errors
+    /// The ranks cannot go on together.
+    pub fn take_order(
+        &mut self,
+        batch: &mut PreparedBatch,
+        parcel: &mut Vec<u8>,
+    ) -> Result<bool, TrainError> {
+        let Some(ranks) = &mut self.scratch.get_mut().ranks else { return Ok(false) };
+        let order = ranks.next_order(parcel)?;
+        let Some(share) = ranks.share().filter(|_| order != Order::End) else { return Ok(false) };
+        let mut input = &parcel[..];
+        let changes: Vec<u8> = read_table(&mut input).map_err(RanksError::Passed)?;
+        self.apply_noted(&changes)?;
+        if order != Order::StepTested {
+            let needs = self.model.needs();
+            batch.read_for(&needs, share, &mut input).map_err(RanksError::Passed)?;
+        }
+        let done = match order {
+            Order::Test => self.score_together(batch).map(drop),
+            Order::Replay(key) => self.replay_prepared(batch, key).map(drop),
+            _ => self.step_prepared(batch).map(drop),
+        };
+        match done {
+            // The first rank has found the same.
+            Err(TrainError::NonFinite { .. }) | Ok(()) => Ok(true),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Passes to ranks that follow what they compute of `batch`.
+    pub(super) fn hand_out(&mut self, order: Order, batch: &PreparedBatch) -> Result<(), TrainError> {
+        let needs = self.model.needs();
+        match &mut self.scratch.get_mut().ranks {
+            Some(ranks) if order == Order::StepTested => Ok(ranks.give(order, |_, _| Ok(()))?),
+            Some(ranks) => Ok(ranks.give(order, |share, parcel| batch.write_for(&needs, share, parcel))?),
+            None => Ok(()),
+        }
+    }
+
+    /// Has ranks that follow make this change before their next step.
+    pub(super) fn note(&mut self, change: Change<'_>) {
+        let Some(ranks) = &mut self.scratch.get_mut().ranks else { return };
+        let Some(leading) = &mut ranks.leading else { return };
+        if let Err(error) = leading.note(change) {
+            // Memory takes any bytes, so these are weights that cannot be written: the ranks will differ, and say so.
+            tracing::error!(%error, "a change was not passed to the other ranks");
+        }
+    }
+
+    /// As [`score_prepared`](Self::score_prepared), by all ranks.
+    pub(super) fn test_together(
+        &mut self,
+        batch: &PreparedBatch,
+    ) -> Result<(Vec<f32>, Vec<f32>), TrainError> {
+        self.check_order(batch)?;
+        self.hand_out(Order::Test, batch)?;
+        self.score_together(batch)
+    }
+
+    /// Takes the step that `batch` was prepared for, which was scored before.
+    pub(super) fn step_tested(&mut self, batch: &PreparedBatch) -> Result<StepReport, TrainError> {
+        self.check_order(batch)?;
+        self.hand_out(Order::StepTested, batch)?;
+        self.take_step(batch)
+    }
+}

@@ -1,0 +1,207 @@
+//! [`Order`]: what the first rank has the others do, where it alone has graph and feature rows.
+//!
+//! The first rank prepares each batch whole and passes to every other one the share that it computes, with the changes
+//! since the last order that are no steps ([`Change`]). All then take the step together, as ranks that prepared it
+//! themselves do. An order is a head of fixed length and a parcel, cut into pieces that a message may have:
+//!
+//! ```text
+//! head     order, its key, bytes of the parcel, pieces of the longest one
+//! parcel   changes, batch                    (of the first order: the program's version and all that was learned)
+//! ```
+
+use bytemuck::{bytes_of, bytes_of_mut};
+
+use super::ranks::{Ranks, RanksError, Share};
+use super::trainer::Trainer;
+use crate::device::Device;
+use crate::device::exchange::{Exchange, ExchangeError, Message, PIECE_BYTES};
+use crate::event::{EventTime, NodeId};
+use crate::model::tables::{read_table, read_u64, write_table, write_u64};
+use crate::model::{ModelOptions, Weights};
+use crate::nn::Parameters;
+
+/// What the other ranks do next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Order {
+    /// Go on from what the first rank has learned.
+    Begin,
+    /// Score a batch.
+    Test,
+    /// Take the step of a batch.
+    Step,
+    /// Take the step of the batch that was just scored.
+    StepTested,
+    /// Learn from a batch of old events, with this key.
+    Replay(u64),
+    /// Part from one another.
+    End,
+}
+
+/// A change of what was learned that is no step.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Change<'a> {
+    Forget(&'a [NodeId]),
+    ForgetPairs(&'a [NodeId]),
+    KeepPairsSince(EventTime),
+    GoOnFrom(&'a Weights),
+}
+
+/// What the first rank keeps between orders.
+#[derive(Default)]
+pub(super) struct Leading {
+    /// Changes since the last order, as they are passed on.
+    changes: Vec<u8>,
+    /// Parcels of the other ranks.
+    parcels: Vec<Vec<u8>>,
+}
+
+impl Order {
+    fn to_numbers(self) -> [u64; 2] {
+        match self {
+            Self::Begin => [0, 0],
+            Self::Test => [1, 0],
+            Self::Step => [2, 0],
+            Self::StepTested => [3, 0],
+            Self::Replay(key) => [4, key],
+            Self::End => [5, 0],
+        }
+    }
+
+    fn from_numbers(numbers: [u64; 2]) -> Option<Self> {
+        let all =
+            [Self::Begin, Self::Test, Self::Step, Self::StepTested, Self::Replay(numbers[1]), Self::End];
+        all.into_iter().find(|order| order.to_numbers() == numbers)
+    }
+}
+
+impl Leading {
+    /// Bytes held.
+    pub fn bytes(&self) -> usize {
+        self.changes.capacity() + self.parcels.iter().map(Vec::capacity).sum::<usize>()
+    }
+
+    /// Takes in a change for the next order.
+    pub fn note(&mut self, change: Change<'_>) -> std::io::Result<()> {
+        let out = &mut self.changes;
+        match change {
+            Change::Forget(nodes) => write_u64(out, 0).and_then(|()| write_table(out, nodes)),
+            Change::ForgetPairs(nodes) => write_u64(out, 1).and_then(|()| write_table(out, nodes)),
+            Change::KeepPairsSince(since) => {
+                write_u64(out, 2).and_then(|()| write_u64(out, since.0.cast_unsigned()))
+            }
+            Change::GoOnFrom(weights) => {
+                let bytes = weights.parameters().to_bytes().map_err(std::io::Error::other)?;
+                write_u64(out, 3)?;
+                write_u64(out, weights.version)?;
+                write_table(out, &bytes)
+            }
+        }
+    }
+}
+
+impl Ranks {
+    /// Has the others follow `order`; `write` adds the batch of a share to a parcel.
+    pub fn give(
+        &mut self,
+        order: Order,
+        write: impl Fn(Share, &mut Vec<u8>) -> std::io::Result<()>,
+    ) -> Result<(), RanksError> {
+        let (ranks, Some(leading)) = (self.exchange.ranks(), &mut self.leading) else { return Ok(()) };
+        let Leading { changes, parcels } = leading;
+        parcels.resize_with(ranks - 1, Vec::new);
+        for (parcel, rank) in parcels.iter_mut().zip(1..) {
+            parcel.clear();
+            write_table(parcel, changes).map_err(RanksError::Passed)?;
+            write(Share { rank, ranks }, parcel).map_err(RanksError::Passed)?;
+        }
+        changes.clear();
+        let parcels: Vec<&[u8]> = parcels.iter().map(Vec::as_slice).collect();
+        Ok(pass(&mut *self.exchange, order, &parcels)?)
+    }
+
+    /// Has the others follow `order` with one parcel for all.
+    pub fn give_all(&mut self, order: Order, parcel: &[u8]) -> Result<(), RanksError> {
+        let others = self.exchange.ranks() - 1;
+        Ok(pass(&mut *self.exchange, order, &vec![parcel; others])?)
+    }
+
+    /// The next order of the first rank, however long that takes, and its parcel.
+    pub fn next_order(&mut self, parcel: &mut Vec<u8>) -> Result<Order, RanksError> {
+        let mut head = [0_u64; 4];
+        let received = bytes_of_mut(&mut head);
+        self.exchange.patient_round(&mut [Message { rank: 0, sent: &[], received }])?;
+        let [order, key, length, pieces] = head;
+        let order = Order::from_numbers([order, key]).ok_or_else(|| damaged("an unknown order"))?;
+        let bytes = usize::try_from(length).unwrap_or(usize::MAX);
+        parcel.clear();
+        parcel.try_reserve(bytes).map_err(|_| ExchangeError::TooLong { bytes })?;
+        parcel.resize(bytes, 0);
+        for piece in 0..usize::try_from(pieces).unwrap_or_default() {
+            let [begin, end] = [piece, piece + 1].map(|piece| piece.saturating_mul(PIECE_BYTES).min(bytes));
+            let received = &mut parcel[begin..end];
+            self.exchange.round(&mut [Message { rank: 0, sent: &[], received }])?;
+        }
+        Ok(order)
+    }
+}
+
+impl Trainer {
+    /// Applies changes that the first rank has noted.
+    pub(super) fn apply_noted(&mut self, mut changes: &[u8]) -> Result<(), RanksError> {
+        while !changes.is_empty() {
+            self.apply_one(&mut changes).map_err(RanksError::Passed)?;
+        }
+        Ok(())
+    }
+
+    fn apply_one(&mut self, input: &mut &[u8]) -> std::io::Result<()> {
+        match read_u64(input)? {
+            0 => drop(self.forget(&read_table::<NodeId>(input)?)),
+            1 => self.forget_pairs(&read_table::<NodeId>(input)?),
+            2 => self.keep_pairs_since(EventTime(read_u64(input)?.cast_signed())),
+            3 => {
+                let (version, bytes) = (read_u64(input)?, read_table::<u8>(input)?);
+                let weights =
+                    weights(self.options().model, version, &bytes).map_err(std::io::Error::other)?;
+                self.go_on_from(&weights).map_err(std::io::Error::other)?;
+            }
+            _ => return Err(std::io::Error::other("an unknown change")),
+        }
+        Ok(())
+    }
+}
+
+fn weights(
+    model: ModelOptions,
+    version: u64,
+    bytes: &[u8],
+) -> Result<Weights, Box<dyn std::error::Error + Send + Sync>> {
+    let parameters = Parameters::from_bytes(&Device::Cpu, bytes)?;
+    Ok(Weights::new(model, &parameters, version)?)
+}
+
+/// Passes an order with a parcel for each of the others, as [`Ranks::next_order`] receives it.
+fn pass(exchange: &mut dyn Exchange, order: Order, parcels: &[&[u8]]) -> Result<(), ExchangeError> {
+    let pieces = parcels.iter().map(|parcel| parcel.len().div_ceil(PIECE_BYTES)).max().unwrap_or(0);
+    let [order, key] = order.to_numbers();
+    let heads: Vec<[u64; 4]> =
+        parcels.iter().map(|parcel| [order, key, parcel.len() as u64, pieces as u64]).collect();
+    let sent = heads.iter().map(bytes_of).zip(1..);
+    let mut messages: Vec<_> = sent.map(|(sent, rank)| Message { rank, sent, received: &mut [] }).collect();
+    exchange.round(&mut messages)?;
+    for piece in 0..pieces {
+        let cut = |parcel: &&'_ [u8]| {
+            let place = |piece: usize| (piece * PIECE_BYTES).min(parcel.len());
+            place(piece)..place(piece + 1)
+        };
+        let sent = parcels.iter().map(|parcel| &parcel[cut(parcel)]).zip(1..);
+        let mut messages: Vec<_> =
+            sent.map(|(sent, rank)| Message { rank, sent, received: &mut [] }).collect();
+        exchange.round(&mut messages)?;
+    }
+    Ok(())
+}
+
+fn damaged(what: &str) -> RanksError {
+    RanksError::Passed(std::io::Error::new(std::io::ErrorKind::InvalidData, what))
+}
