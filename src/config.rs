@@ -41,7 +41,7 @@ mod topics;
 use self::layers::{Layer, blame, merged};
 
 pub use check::level_filter;
-pub use cluster::ClusterRole;
+pub use cluster::{ClusterAck, ClusterRole};
 pub use examine::Fault;
 pub use explain::{Origin, Setting};
 pub use mapping::{Mapping, Texts};
@@ -209,8 +209,8 @@ Feed {
 });
 
 section!(/// `[cluster]`
-    Cluster { role: ClusterRole, topics: String, brokers: String, advertise: String, coalesce_ms: u64,
-        max_staleness_ms: u64 });
+    Cluster { role: ClusterRole, topics: String, brokers: String, advertise: String, ack: ClusterAck,
+        coalesce_ms: u64, max_staleness_ms: u64 });
 section!(/// `[output]`
     Output { level: String, format: OutputFormat, access_log: bool });
 

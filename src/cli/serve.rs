@@ -1,9 +1,9 @@
 //! `evergraph serve`: runs the daemon until a signal, and notifies systemd if present. SIGHUP reloads what can be
 //! reloaded and never ends the daemon.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use tokio::signal::unix::{SignalKind, signal};
@@ -11,6 +11,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::ConfigArgs;
 use crate::daemon::ranks::{Parting, Ranks};
 use crate::daemon::{Daemon, Interrupted, log_level, service};
+use crate::train::Trainer;
 
 /// Interval of checks whether a part of the daemon has ended.
 const POLL_PERIOD: Duration = Duration::from_millis(250);
@@ -23,14 +24,21 @@ pub(super) fn run(args: &ConfigArgs) -> Result<()> {
     config.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
     let settings = args.explain()?;
     let ranks = Ranks::join(&config)?;
-    let (others, parting) = match ranks {
-        // It ends when the first one does, whatever signals it gets.
-        Some(ranks) if !ranks.is_first() => return ranks.follow(&config),
+    if ranks.is_some() {
+        signals.come_twice();
+    }
+    let (mut others, parting) = match ranks {
+        Some(ranks) if !ranks.is_first() => {
+            signals.ignore();
+            return ranks.follow(&config);
+        }
         ranks => ranks.map(Ranks::lend).unzip(),
     };
-    let daemon = match Daemon::start_leading(&config, others, None, &signals.stop_requested) {
+    let daemon = match Daemon::start_leading(&config, &mut others, None, &signals.stop_requested) {
         Err(error) if error.is::<Interrupted>() => {
             tracing::info!("{error}");
+            others.map_or(Ok(()), Trainer::dismiss)?;
+            parting.into_iter().for_each(Parting::leave);
             return Ok(());
         }
         started => started?,
@@ -52,9 +60,10 @@ pub(super) fn run(args: &ConfigArgs) -> Result<()> {
             tracing::error!(fault, "stopping for a restart: a part of the daemon has ended")
         }
     }
-    daemon.stop()?;
+    let stopped = daemon.stop();
+    // Where the learner failed, the others end with this process.
     parting.into_iter().for_each(Parting::leave);
-    Ok(())
+    stopped
 }
 
 /// SIGTERM and SIGINT. The first one starts an orderly stop; the second ends the process at once:
@@ -65,6 +74,8 @@ pub(super) struct Signals {
     /// Set by SIGHUP, where it is listened to; elsewhere it ends the process.
     reload_requested: Arc<AtomicBool>,
     received: mpsc::Receiver<()>,
+    /// Milliseconds after the first signal within which further ones count as the same.
+    same_within_ms: Arc<AtomicU64>,
 }
 
 impl Signals {
@@ -82,7 +93,8 @@ impl Signals {
         let (sender, received) = mpsc::sync_channel(1);
         let stop_requested = Arc::new(AtomicBool::new(false));
         let (flag, reload_requested) = (stop_requested.clone(), Arc::new(AtomicBool::new(false)));
-        let reload = reload_requested.clone();
+        let (reload, same_within_ms) = (reload_requested.clone(), Arc::new(AtomicU64::new(0)));
+        let same_within = same_within_ms.clone();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let (mut terminate, mut interrupt, mut hangup) = {
             let _inside = runtime.enter();
@@ -93,6 +105,7 @@ impl Signals {
             .name("signals".to_owned())
             .spawn(move || {
                 runtime.block_on(async {
+                    let mut first: Option<Instant> = None;
                     loop {
                         let hung_up = async {
                             match &mut hangup {
@@ -108,7 +121,9 @@ impl Signals {
                                 continue;
                             }
                         }
-                        if flag.swap(true, Ordering::AcqRel) {
+                        let since = first.get_or_insert_with(Instant::now).elapsed();
+                        let is_same = since < Duration::from_millis(same_within.load(Ordering::Acquire));
+                        if flag.swap(true, Ordering::AcqRel) && !is_same {
                             std::process::exit(130);
                         }
                         // Nothing receives while the daemon starts or stops; the channel has room for one.
@@ -117,7 +132,18 @@ impl Signals {
                 });
             })
             .context("cannot start the thread that waits for signals")?;
-        Ok(Self { stop_requested, reload_requested, received })
+        Ok(Self { stop_requested, reload_requested, received, same_within_ms })
+    }
+
+    /// From now on signals that follow the first one within seconds count as the same: a service manager sends one to
+    /// each process, and `mpiexec` passes on its own.
+    fn come_twice(&self) {
+        self.same_within_ms.store(5_000, Ordering::Release);
+    }
+
+    /// From now on no signal ends the process.
+    fn ignore(&self) {
+        self.same_within_ms.store(u64::MAX, Ordering::Release);
     }
 
     /// Waits for a signal until `timeout` passes; returns whether one came.

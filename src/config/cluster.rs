@@ -19,15 +19,26 @@ pub enum ClusterRole {
     Replica,
 }
 
+/// When a leader acknowledges a push.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ClusterAck {
+    /// When it is durable on the leader.
+    Local,
+    /// When it is in the topic that replicas read, too.
+    Kafka,
+}
+
 impl Config {
     /// Processes that cannot train together.
     pub(super) fn check_ranks(&self, faults: &mut Faults) {
         let (ranks, seconds) = (self.learner.ranks, self.learner.ranks_deadline_seconds);
-        let (possible, allowed) = ((1..=3600).contains(&seconds), "must be at least 1 and at most 3600");
+        let (possible, allowed) = ((1..=50).contains(&seconds), "must be at least 1 and at most 50");
         faults.require(possible, "learner.ranks_deadline_seconds", seconds, allowed);
         let fits = ranks.is_power_of_two() && ranks <= RANKS_MAX;
         faults.require(fits, "learner.ranks", ranks, "must be 1, 2, 4 or 8");
-        if ranks == 1 {
+        // A replica that has its leader's file learns nothing.
+        if ranks == 1 || self.cluster.role == ClusterRole::Replica {
             return;
         }
         let is_cpu = !matches!(self.device.spec, DeviceSpec::Cuda(_));
@@ -37,10 +48,11 @@ impl Config {
             ranks,
             "must be 1 where device.use is cuda: ranks train on CPUs",
         );
-        let learns = self.cluster.role != ClusterRole::Replica;
-        faults.require(learns, "learner.ranks", ranks, "must be 1 on a replica, which learns nothing");
-        let allowed = "must be 1 for walk, for models of several layers or snapshots, and where \
-                       learner.gradient_delay_batches is not 0";
+        let batch = self.learner.batch_events;
+        let allowed = "must be at most learner.batch_events / 100, or there is no share for each";
+        faults.require(batch >= 100 * ranks, "learner.ranks", ranks, allowed);
+        let allowed = "must be 1, unless model.kind is tgn, jodie or graphmixer, and \
+                       learner.gradient_delay_batches is 0";
         let is_shared = not_shared(&self.trainer_options()).is_none();
         faults.require(is_shared, "learner.ranks", ranks, allowed);
     }
@@ -53,6 +65,9 @@ impl Config {
         faults.require(low >= 1000, "cluster.max_staleness_ms", low, allowed);
         let (coalesce, allowed) = (cluster.coalesce_ms, "must be at most 1000");
         faults.require(coalesce <= 1000, "cluster.coalesce_ms", coalesce, allowed);
+        // Leader and replicas may have one file.
+        let ships = cluster.ack == ClusterAck::Local || cluster.role != ClusterRole::Single;
+        faults.require(ships, "cluster.ack", "kafka", "must be local where cluster.role is single");
         if cluster.role == ClusterRole::Single {
             return;
         }

@@ -19,7 +19,7 @@ use tokio::task::JoinHandle;
 use super::operator::Operating;
 use super::sources::Sources;
 use super::tiers::Budgets;
-use super::{Parts, StatusSource, unix_ms};
+use super::{Parts, StatusSource, cluster, unix_ms};
 use crate::api::{
     self, ApiLimits, ApiState, Bulk, Feed, Health, Info, Keys, OPERATIONS_MAX, Routes, State, Tls,
 };
@@ -346,7 +346,7 @@ fn state(
     };
     ApiState {
         engine: parts.engine.clone(),
-        intake: sources.intake(),
+        intake: cluster::acknowledging(config, sources.intake(), &parts.progress),
         operator: Arc::new(operator),
         metrics: parts.metrics.clone(),
         health: parts.health.clone(),

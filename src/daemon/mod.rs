@@ -112,16 +112,18 @@ impl Daemon {
         generated: Option<GeneratedOptions>,
         interrupt: &AtomicBool,
     ) -> Result<Self> {
-        Self::start_leading(config, None, generated, interrupt)
+        let is_alone = config.learner.ranks <= 1 || config.cluster.role == ClusterRole::Replica;
+        ensure!(is_alone, "learner.ranks is for `evergraph serve`, which `mpiexec` starts");
+        Self::start_leading(config, &mut None, generated, interrupt)
     }
 
-    /// The same, and its learner trains together with other processes, if there are any.
+    /// The same, and its learner trains together with other processes, if there are any, and has them from then on.
     ///
     /// # Errors
     /// As [`start`](Self::start).
     pub fn start_leading(
         config: &Config,
-        mut others: Option<Box<dyn Exchange>>,
+        others: &mut Option<Box<dyn Exchange>>,
         generated: Option<GeneratedOptions>,
         interrupt: &AtomicBool,
     ) -> Result<Self> {
@@ -129,7 +131,7 @@ impl Daemon {
             let started = match config.cluster.role {
                 ClusterRole::Replica => Self::attempt_replica(config, interrupt),
                 ClusterRole::Single | ClusterRole::Leader => {
-                    Self::attempt(config, &mut others, generated, interrupt)
+                    Self::attempt(config, others, generated, interrupt)
                 }
             };
             match started {

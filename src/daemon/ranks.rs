@@ -4,18 +4,20 @@
 //!
 //! MPI is started and ended on the main thread, as it demands; in between, the thread of the learner has it.
 
+use std::num::NonZero;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use crossbeam_channel::{Receiver, Sender, bounded};
 
-use crate::config::Config;
+use crate::config::{ClusterRole, Config};
 use crate::device::exchange::mpi::Mpi;
 use crate::device::exchange::{Exchange, ExchangeError, Message, Traffic};
-use crate::learner::{FollowerOptions, follow};
+use crate::learner::follow;
 
-/// How many processes `mpiexec` of Open MPI has started with this one.
+/// How many processes `mpiexec` of Open MPI has started, this one included: in all, and on this machine.
 const STARTED: &str = "OMPI_COMM_WORLD_SIZE";
+const HERE: &str = "OMPI_COMM_WORLD_LOCAL_SIZE";
 
 /// This process as one of several that train together.
 pub struct Ranks {
@@ -29,9 +31,10 @@ impl Ranks {
     /// # Errors
     /// `mpiexec` has started another number of them than the settings have, or MPI is not there.
     pub fn join(config: &Config) -> Result<Option<Self>> {
-        let ranks = config.learner.ranks;
+        let learns = config.cluster.role != ClusterRole::Replica;
+        let ranks = if learns { config.learner.ranks } else { 1 };
         if ranks <= 1 {
-            let started = std::env::var(STARTED).ok().and_then(|count| count.parse().ok()).unwrap_or(1_usize);
+            let started = started_processes(STARTED);
             ensure!(
                 started <= 1,
                 "mpiexec has started {started} processes, and learner.ranks is 1: set learner.ranks={started} for them \
@@ -57,19 +60,20 @@ impl Ranks {
         self.lent.rank() == 0
     }
 
-    /// Trains with the first process until that one ends.
+    /// Trains with the first process until that one ends. Serves nothing, so unless the settings say how many threads
+    /// train, those are the cores of the machine, shared with the other processes there.
     ///
     /// # Errors
     /// The ranks cannot go on together.
     pub fn follow(self, config: &Config) -> Result<()> {
-        let options = FollowerOptions {
-            trainer: config.trainer_options(),
-            pairs_max: config.learner.pairs_max,
-            threads: config.learner.threads,
-            nice: u8::try_from(config.learner.nice).unwrap_or(19),
+        let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+        let threads = match config.learner.threads {
+            0 => (cores / started_processes(HERE)).max(1),
+            set => set,
         };
+        let nice = u8::try_from(config.learner.nice).unwrap_or(19);
         let Self { lent, returned } = self;
-        follow(Box::new(lent), &options)?;
+        follow(Box::new(lent), config.trainer_options(), (threads, nice))?;
         leave(&returned);
         Ok(())
     }
@@ -79,6 +83,10 @@ impl Ranks {
     pub fn lend(self) -> (Box<dyn Exchange>, Parting) {
         (Box::new(self.lent), Parting(self.returned))
     }
+}
+
+fn started_processes(variable: &str) -> usize {
+    std::env::var(variable).ok().and_then(|count| count.parse().ok()).unwrap_or(1).max(1)
 }
 
 /// Parts from the other processes.
@@ -116,8 +124,8 @@ impl Exchange for Lent {
         self.mpi.as_mut().map_or(Ok(()), |mpi| mpi.round(messages))
     }
 
-    fn patient_round(&mut self, messages: &mut [Message<'_>]) -> Result<(), ExchangeError> {
-        self.mpi.as_mut().map_or(Ok(()), |mpi| mpi.patient_round(messages))
+    fn patient_round(&mut self, messages: &mut [Message<'_>], alive: &dyn Fn()) -> Result<(), ExchangeError> {
+        self.mpi.as_mut().map_or(Ok(()), |mpi| mpi.patient_round(messages, alive))
     }
 
     fn traffic(&self) -> Traffic {

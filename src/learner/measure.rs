@@ -5,6 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::step::{Taken, world};
 use super::{BatchQuality, LearnBatch, Learner};
+use crate::device::exchange::Traffic;
 use crate::event::NodeId;
 use crate::feature::cache::GpuRowCounts;
 use crate::model::RowReads;
@@ -95,7 +96,6 @@ impl Learner {
         self.count_cached_rows();
         self.count_row_reads();
         self.count_samples();
-        self.count_exchanged();
         let metrics = &self.shared.metrics;
         let events = batch.edges.len() as u64;
         if mode == StepMode::StateOnly {
@@ -176,15 +176,15 @@ impl Learner {
         }
     }
 
-    /// Reports what this process has passed to those that train with it.
-    fn count_exchanged(&mut self) {
-        let (before, traffic) = (self.exchanged, self.trainer.traffic());
+    /// Reports what this process has passed to those that train with it, and the time that took of the step in `mode`
+    /// that was just taken, before which it had exchanged `before`.
+    pub(super) fn count_exchanged(&mut self, before: Traffic, mode: StepMode) {
+        let traffic = self.trainer.traffic();
         crate::metrics::mirror(&self.shared.metrics.train.exchanged_bytes, traffic.bytes);
-        if traffic.rounds > before.rounds {
+        if traffic.rounds > before.rounds && mode != StepMode::StateOnly {
             let seconds = traffic.seconds - before.seconds;
             self.shared.metrics.train.step_duration.with_label_values(&["exchange"]).observe(seconds);
         }
-        self.exchanged = traffic;
     }
 
     /// Adds the phases of a step that scored to the metrics, with what publishing took after it.

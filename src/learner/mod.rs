@@ -49,7 +49,7 @@ pub use catch_up::CatchUp;
 pub use checkpoint::{CheckpointError, CheckpointFile, CheckpointHead};
 pub use error::LearnerError;
 pub use feed::{Feed, FeedMark, LearnBatch};
-pub use follower::{FollowerOptions, follow};
+pub use follower::follow;
 pub use gate::{
     BeforePromotion, Decision, Figures, Gate, GateOptions, NO_GATE, Predicted, Verdict, Versions,
 };
@@ -62,7 +62,7 @@ pub use status::{Durable, GateReport, LearnerBytes, LearnerReport, LearnerStatus
 pub use stream_state::{Around, StreamState};
 
 use self::step::Ahead;
-use crate::device::exchange::{Exchange, Traffic};
+use crate::device::exchange::Exchange;
 use crate::event::{EdgeId, NodeId};
 use crate::feature::FeatureStore;
 use crate::log::{LogError, LogReaders};
@@ -104,8 +104,6 @@ pub struct Learner {
     threads: Arc<rayon::ThreadPool>,
     /// The processes that are to train with this one, until they do.
     others: Option<Box<dyn Exchange>>,
-    /// What was passed to them so far.
-    exchanged: Traffic,
     prepared: PreparedBatch,
     /// A batch of old events.
     replayed: PreparedBatch,
@@ -167,7 +165,6 @@ impl Learner {
             ranks_due: 0.0,
             threads: Arc::new(threads::step_threads(options.threads, options.nice)?),
             others: None,
-            exchanged: Traffic::default(),
             prepared: PreparedBatch::default(),
             replayed: PreparedBatch::default(),
             decided: None,
@@ -273,7 +270,7 @@ impl Learner {
         let _closing = status::Closing(self.shared.status.clone());
         threads::yield_to_serving(self.options.nice);
         self.helper = Some(Helper::new());
-        self.meet_others()?;
+        self.meet_others(&pulse)?;
         while !stop.load(Ordering::Acquire) {
             pulse();
             if batch.end <= self.learned {
@@ -298,12 +295,12 @@ impl Learner {
     }
 
     /// Has the processes that train with this one go on from what it has learned.
-    fn meet_others(&mut self) -> Result<(), TrainError> {
+    fn meet_others(&mut self, pulse: &dyn Fn()) -> Result<(), TrainError> {
         let others = self.others.take();
         let ranks = others.as_ref().map_or(1, |others| others.ranks());
         crate::metrics::set_count(&self.shared.metrics.train.ranks, ranks as u64);
         let Some(others) = others else { return Ok(()) };
-        self.trainer.lead(others)?;
+        self.trainer.lead(others, pulse)?;
         tracing::info!(ranks, "training together with other processes");
         Ok(())
     }
@@ -323,6 +320,7 @@ impl Learner {
             let baseline = self.baseline(batch, &negatives);
             // The next batch draws from these, possibly during this batch's step.
             self.observe_destinations(batch);
+            let exchanged = self.trainer.traffic();
             let taken = match self.step(batch.first, behind) {
                 // It was scored before the step, so only the step is retried.
                 Err(LearnerError::Train(error @ TrainError::Gpu(_))) => {
@@ -333,6 +331,7 @@ impl Learner {
                 done => done?,
             };
             self.foresee();
+            self.count_exchanged(exchanged, taken.mode);
             self.measure(batch, baseline, &taken.report, taken.mode, rank);
             self.judge(batch, &taken.report.positive);
             let clock = Instant::now();

@@ -18,8 +18,8 @@ group! {
         "Pairs of nodes that were dropped because learner.pairs_max was reached; table is edgebank or walk.";
     step_duration: HistogramVec ["phase"] (SHORT_SECONDS) = "train_step_duration_seconds"
         "Duration of one step by phase: sample, gather, forward, backward, optimizer, memory, gate, publish; exchange \
-         is the part of forward and backward in which a process passes rows and gradients to those that train with it, \
-         and waits for theirs.";
+         is the time of a step in which a process sends shares, rows and gradients to those that train with it, and \
+         waits for theirs: a part of forward, backward and what no phase has.";
     ranks: IntGauge = "train_ranks" "Processes that compute each step together, this one included.";
     exchanged_bytes: IntCounter = "train_exchanged_bytes_total"
         "Bytes that this process has sent to those that train with it.";

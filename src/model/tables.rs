@@ -51,13 +51,20 @@ pub(crate) fn apart<W: Write>(
 
 /// Reads a table that [`write_table`] wrote.
 pub(crate) fn read_table<T: Pod>(input: &mut impl Read) -> Result<Vec<T>> {
+    let mut values = Vec::new();
+    read_table_into(input, &mut values)?;
+    Ok(values)
+}
+
+/// The same into room that is there already, in place of what it held.
+pub(crate) fn read_table_into<T: Pod>(input: &mut impl Read, values: &mut Vec<T>) -> Result<()> {
+    values.clear();
     let length = read_u64(input)?;
     let total = usize::try_from(length).ok().and_then(|length| length.checked_mul(size_of::<T>()));
     let Some(mut left) = total else {
         return Err(Error::new(ErrorKind::InvalidData, format!("a table of {length} values cannot be")));
     };
     let per_chunk = (CHUNK_BYTES / size_of::<T>()).max(1);
-    let mut values = Vec::new();
     while left > 0 {
         let filled = values.len();
         values.resize(filled + per_chunk.min(left / size_of::<T>()), T::zeroed());
@@ -65,7 +72,7 @@ pub(crate) fn read_table<T: Pod>(input: &mut impl Read) -> Result<Vec<T>> {
         input.read_exact(chunk)?;
         left -= chunk.len();
     }
-    Ok(values)
+    Ok(())
 }
 
 /// Writes what `field` makes of the values of a table by node: how many nodes it has, for each page whether it is

@@ -1,7 +1,7 @@
 //! Progress of the two loops as log positions, and a way to wait for a position.
 //!
 //! An event passes three stages: durable (in the log), indexed (in the graph), learned (in node states); where there is
-//! a live index, then a fourth: embedded (in its rows).
+//! a live index, then a fourth: embedded (in its rows). Of a leader it is shipped, too, once it is durable.
 //! Positions only grow; each is one past the last record that has passed. Writers are the loops, readers
 //! are queries. A query that must not hold a thread while it waits registers a hook, which gets every new position.
 //! Knows nothing of why a loop is slow.
@@ -92,6 +92,7 @@ pub struct Progress {
     indexed: Stage,
     learned: Stage,
     embedded: Stage,
+    shipped: Stage,
     /// [`EventTime::MIN`] stands for none.
     watermark: AtomicI64,
     kept: Mutex<RetentionBounds>,
@@ -102,9 +103,9 @@ pub struct Progress {
 impl Default for Progress {
     fn default() -> Self {
         let watermark = AtomicI64::new(EventTime::MIN.0);
-        let [durable, indexed, learned, embedded] = [(); 4].map(|()| Stage::default());
+        let [durable, indexed, learned, embedded, shipped] = [(); 5].map(|()| Stage::default());
         let (kept, arrivals) = (Mutex::default(), Mutex::default());
-        Self { durable, indexed, learned, embedded, watermark, kept, arrivals }
+        Self { durable, indexed, learned, embedded, shipped, watermark, kept, arrivals }
     }
 }
 
@@ -150,6 +151,11 @@ impl Progress {
     /// Every record below `end` is in the rows of the live index.
     pub fn set_embedded(&self, end: EdgeId) {
         self.embedded.pass(end);
+    }
+
+    /// Every record below `end` has reached the topic that replicas read.
+    pub fn set_shipped(&self, end: EdgeId) {
+        self.shipped.pass(end);
     }
 
     /// No event earlier than `time` is expected any more.
@@ -236,6 +242,13 @@ impl Progress {
     #[must_use]
     pub fn wait_indexed(&self, position: EdgeId, timeout: Duration) -> bool {
         self.indexed.wait(position, timeout)
+    }
+
+    /// Waits until every record below `position` has reached the topic that replicas read; `false` if `timeout` passes
+    /// first.
+    #[must_use]
+    pub fn wait_shipped(&self, position: EdgeId, timeout: Duration) -> bool {
+        self.shipped.wait(position, timeout)
     }
 
     /// The positions beside the version of the weights in use.

@@ -1,5 +1,6 @@
-//! Changes of what a trainer has learned that are no steps: nodes and pairs that go, and other weights. Ranks that
-//! follow this one make them, too, before their next step.
+//! Changes of what a trainer has learned that are no steps: nodes and pairs that go, and other weights. Those that a
+//! learner makes while it leads, ranks that follow it make, too, before their next step: it forgets nodes, pairs and
+//! times of pairs, and goes on from earlier weights.
 
 use super::orders::Change;
 use super::trainer::{Trainer, new_adam};

@@ -2,8 +2,12 @@
 //! what comes next; the others have what is learned, and compute their shares of what it passes to them
 //! ([`orders`](super::orders)).
 
-use thiserror::Error;
+use std::io::{Error, Write};
 
+use thiserror::Error as Reason;
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::handing_over::{Receiver, Sender};
 use super::orders::{Change, Order};
 use super::prepare::PreparedBatch;
 use super::ranks::{Ranks, RanksError};
@@ -11,20 +15,23 @@ use super::save::LoadError;
 use super::trainer::{StepReport, TrainError, Trainer, TrainerOptions};
 use crate::device::Device;
 use crate::device::exchange::Exchange;
-use crate::model::tables::{read_table, write_table};
+use crate::model::tables::{read_table, read_u64, write_table, write_u64};
+use crate::model::walk::WalkState;
 
-/// The version of this program: others may pass other bytes.
-const VERSION: &[u8] = env!("CARGO_PKG_VERSION").as_bytes();
+/// The version of this program, and of what is passed between ranks, which grows whenever that changes.
+const VERSION: &[u8] = concat!(env!("CARGO_PKG_VERSION"), ", format 1").as_bytes();
 
 /// Why a rank does not follow the first one.
-#[derive(Debug, Error)]
+#[derive(Debug, Reason)]
 pub enum FollowError {
     /// What the first rank has learned does not fit the settings here.
     #[error("what the first rank has learned cannot be used here: {0}; all ranks need the same settings")]
     Load(#[from] LoadError),
     /// It runs another version.
-    #[error("the first rank runs Evergraph {first}, this one {}: all ranks have to run the same version",
-        env!("CARGO_PKG_VERSION"))]
+    #[error(
+        "the first rank runs Evergraph {first}, this one {}: all ranks have to run the same program",
+        String::from_utf8_lossy(VERSION)
+    )]
     Version {
         /// What the first runs.
         first: String,
@@ -42,46 +49,58 @@ impl From<RanksError> for FollowError {
 
 impl Trainer {
     /// Takes every step from now on together with the other ranks, which [`follow`](Self::follow) this one, and first
-    /// passes on to them what was learned.
+    /// passes on to them what was learned. That takes as long as they need for it; `alive` is called meanwhile.
     ///
     /// # Errors
     /// The ranks cannot share the model's steps, are too many or no power of two, or one has other settings.
-    pub fn lead(&mut self, exchange: Box<dyn Exchange>) -> Result<(), RanksError> {
+    pub fn lead(&mut self, exchange: Box<dyn Exchange>, alive: &dyn Fn()) -> Result<(), RanksError> {
         self.hold_shared(&*exchange)?;
-        let mut parcel = Vec::new();
-        write_table(&mut parcel, VERSION).and_then(|()| self.save(&mut parcel)).map_err(RanksError::State)?;
         let mut ranks = Ranks::leading(exchange);
-        ranks.give_all(Order::Begin, &parcel)?;
+        ranks.give_plain(Order::Begin)?;
+        let mut sender = Sender::new(&mut *ranks.exchange, alive);
+        let sent = self.hand_over(&mut sender).and_then(|()| sender.end());
+        let digest = self.digest_with(sent.map_err(RanksError::State)?);
+        ranks.compare_patiently(digest, self.steps, alive)?;
         self.scratch.get_mut().ranks = Some(ranks);
-        self.compare_states()
+        Ok(())
     }
 
     /// A trainer that goes on from what the first rank has learned, and takes steps with it
-    /// ([`take_order`](Self::take_order)). Waits for it as long as it takes. `begin` is given the trainer first.
+    /// ([`take_order`](Self::take_order)); `None` if that one ends before. Waits for it as long as it takes.
     ///
     /// # Errors
     /// The settings, the versions or the states differ, or a rank is lost.
-    pub fn follow(
-        options: TrainerOptions,
-        exchange: Box<dyn Exchange>,
-        begin: impl FnOnce(&mut Self),
-    ) -> Result<Self, FollowError> {
-        let mut parcel = Vec::new();
+    pub fn follow(options: TrainerOptions, exchange: Box<dyn Exchange>) -> Result<Option<Self>, FollowError> {
         let mut ranks = Ranks::new(exchange);
-        let order = ranks.next_order(&mut parcel)?;
-        if order != Order::Begin {
-            return Err(RanksError::Passed(std::io::Error::other("the first order is no beginning")).into());
+        match ranks.next_order(&mut Vec::new())? {
+            Order::Begin => {}
+            Order::End => return Ok(ranks.leave().map(|()| None)?),
+            _ => return Err(RanksError::Passed(Error::other("the first order is no beginning")).into()),
         }
-        let mut input = &parcel[..];
-        let first: Vec<u8> = read_table(&mut input).map_err(RanksError::Passed)?;
+        let mut receiver = Receiver::new(&mut *ranks.exchange);
+        let first: Vec<u8> = read_table(&mut receiver).map_err(RanksError::Passed)?;
         if first != VERSION {
             return Err(FollowError::Version { first: String::from_utf8_lossy(&first).into_owned() });
         }
-        let mut trainer = Self::load(options, &Device::Cpu, &mut input)?;
+        let pairs_max = read_u64(&mut receiver).map_err(RanksError::Passed)?;
+        let mut trainer = Self::load(options, &Device::Cpu, &mut receiver)?;
+        trainer.limit_pairs(usize::try_from(pairs_max).unwrap_or(0));
+        let digest = trainer.digest_with(receiver.end().map_err(RanksError::Passed)?);
+        ranks.compare_patiently(digest, trainer.steps, &|| ())?;
         trainer.scratch.get_mut().ranks = Some(ranks);
-        trainer.compare_states()?;
-        begin(&mut trainer);
-        Ok(trainer)
+        Ok(Some(trainer))
+    }
+
+    /// Writes what [`follow`](Self::follow) reads.
+    fn hand_over(&self, out: &mut impl Write) -> std::io::Result<()> {
+        write_table(out, VERSION)?;
+        write_u64(out, self.state.walks.as_ref().map_or(0, WalkState::pairs_max) as u64)?;
+        self.save(out)
+    }
+
+    /// A digest of what was passed on, and of the options that are no part of it, such as the learning rate.
+    fn digest_with(&self, passed: u64) -> u64 {
+        xxh3_64(format!("{passed:x} {:?}", self.options).as_bytes())
     }
 
     /// Follows the next order of the first rank, which may take as long as it likes; `false` when it is the last.
@@ -128,11 +147,9 @@ impl Trainer {
 
     /// Has ranks that follow make this change before their next step.
     pub(super) fn note(&mut self, change: Change<'_>) {
-        let Some(ranks) = &mut self.scratch.get_mut().ranks else { return };
-        let Some(leading) = &mut ranks.leading else { return };
-        if let Err(error) = leading.note(change) {
-            // Memory takes any bytes, so these are weights that cannot be written: the ranks will differ, and say so.
-            tracing::error!(%error, "a change was not passed to the other ranks");
+        let ranks = self.scratch.get_mut().ranks.as_mut();
+        if let Some(leading) = ranks.and_then(|ranks| ranks.leading.as_mut()) {
+            leading.note(change);
         }
     }
 

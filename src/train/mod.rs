@@ -13,6 +13,7 @@ mod edge_cache;
 pub mod edgebank;
 pub mod evaluate;
 mod gpu;
+mod handing_over;
 pub mod historical;
 mod inference;
 mod leading;

@@ -6,10 +6,12 @@
 //!
 //! ```text
 //! head     order, its key, bytes of the parcel, pieces of the longest one
-//! parcel   changes, batch                    (of the first order: the program's version and all that was learned)
+//! parcel   changes, batch
 //! ```
+//! The first order has no parcel: what was learned follows it ([`handing_over`](super::handing_over)).
 
 use bytemuck::{bytes_of, bytes_of_mut};
+use rayon::prelude::*;
 
 use super::ranks::{Ranks, RanksError, Share};
 use super::trainer::Trainer;
@@ -51,6 +53,8 @@ pub(super) enum Change<'a> {
 pub(super) struct Leading {
     /// Changes since the last order, as they are passed on.
     changes: Vec<u8>,
+    /// Why one of them cannot be passed on.
+    failed: Option<std::io::Error>,
     /// Parcels of the other ranks.
     parcels: Vec<Vec<u8>>,
 }
@@ -80,21 +84,26 @@ impl Leading {
         self.changes.capacity() + self.parcels.iter().map(Vec::capacity).sum::<usize>()
     }
 
-    /// Takes in a change for the next order.
-    pub fn note(&mut self, change: Change<'_>) -> std::io::Result<()> {
-        let out = &mut self.changes;
-        match change {
-            Change::Forget(nodes) => write_u64(out, 0).and_then(|()| write_table(out, nodes)),
-            Change::ForgetPairs(nodes) => write_u64(out, 1).and_then(|()| write_table(out, nodes)),
-            Change::KeepPairsSince(since) => {
-                write_u64(out, 2).and_then(|()| write_u64(out, since.0.cast_unsigned()))
-            }
-            Change::GoOnFrom(weights) => {
-                let bytes = weights.parameters().to_bytes().map_err(std::io::Error::other)?;
-                write_u64(out, 3)?;
-                write_u64(out, weights.version)?;
-                write_table(out, &bytes)
-            }
+    /// Takes in a change for the next order, which fails if it cannot be passed on.
+    pub fn note(&mut self, change: Change<'_>) {
+        if let Err(error) = write_change(&mut self.changes, change) {
+            self.failed = Some(error);
+        }
+    }
+}
+
+fn write_change(out: &mut Vec<u8>, change: Change<'_>) -> std::io::Result<()> {
+    match change {
+        Change::Forget(nodes) => write_u64(out, 0).and_then(|()| write_table(out, nodes)),
+        Change::ForgetPairs(nodes) => write_u64(out, 1).and_then(|()| write_table(out, nodes)),
+        Change::KeepPairsSince(since) => {
+            write_u64(out, 2).and_then(|()| write_u64(out, since.0.cast_unsigned()))
+        }
+        Change::GoOnFrom(weights) => {
+            let bytes = weights.parameters().to_bytes().map_err(std::io::Error::other)?;
+            write_u64(out, 3)?;
+            write_u64(out, weights.version)?;
+            write_table(out, &bytes)
         }
     }
 }
@@ -104,32 +113,37 @@ impl Ranks {
     pub fn give(
         &mut self,
         order: Order,
-        write: impl Fn(Share, &mut Vec<u8>) -> std::io::Result<()>,
+        write: impl Fn(Share, &mut Vec<u8>) -> std::io::Result<()> + Sync,
     ) -> Result<(), RanksError> {
         let (ranks, Some(leading)) = (self.exchange.ranks(), &mut self.leading) else { return Ok(()) };
-        let Leading { changes, parcels } = leading;
-        parcels.resize_with(ranks - 1, Vec::new);
-        for (parcel, rank) in parcels.iter_mut().zip(1..) {
-            parcel.clear();
-            write_table(parcel, changes).map_err(RanksError::Passed)?;
-            write(Share { rank, ranks }, parcel).map_err(RanksError::Passed)?;
+        let Leading { changes, failed, parcels } = leading;
+        if let Some(failed) = failed.take() {
+            return Err(RanksError::Passed(failed));
         }
+        parcels.resize_with(ranks - 1, Vec::new);
+        let write = |(parcel, rank): (&mut Vec<u8>, usize)| {
+            parcel.clear();
+            write_table(parcel, changes)?;
+            write(Share { rank, ranks }, parcel)
+        };
+        let written = parcels.par_iter_mut().zip(1..ranks).try_for_each(write);
+        written.map_err(RanksError::Passed)?;
         changes.clear();
         let parcels: Vec<&[u8]> = parcels.iter().map(Vec::as_slice).collect();
         Ok(pass(&mut *self.exchange, order, &parcels)?)
     }
 
-    /// Has the others follow `order` with one parcel for all.
-    pub fn give_all(&mut self, order: Order, parcel: &[u8]) -> Result<(), RanksError> {
-        let others = self.exchange.ranks() - 1;
-        Ok(pass(&mut *self.exchange, order, &vec![parcel; others])?)
+    /// Has the others follow `order`, which has no parcel.
+    pub fn give_plain(&mut self, order: Order) -> Result<(), RanksError> {
+        let none: Vec<&[u8]> = vec![&[]; self.exchange.ranks() - 1];
+        Ok(pass(&mut *self.exchange, order, &none)?)
     }
 
     /// The next order of the first rank, however long that takes, and its parcel.
     pub fn next_order(&mut self, parcel: &mut Vec<u8>) -> Result<Order, RanksError> {
         let mut head = [0_u64; 4];
         let received = bytes_of_mut(&mut head);
-        self.exchange.patient_round(&mut [Message { rank: 0, sent: &[], received }])?;
+        self.exchange.patient_round(&mut [Message { rank: 0, sent: &[], received }], &|| ())?;
         let [order, key, length, pieces] = head;
         let order = Order::from_numbers([order, key]).ok_or_else(|| damaged("an unknown order"))?;
         let bytes = usize::try_from(length).unwrap_or(usize::MAX);

@@ -57,7 +57,8 @@ impl PreparedBatch {
         let own_sources = read_u64(input)? == 1;
         let (src, dst) = (read_table::<NodeId>(input)?, read_table::<NodeId>(input)?);
         let (times, edges) = (read_table::<EventTime>(input)?, read_table::<EdgeId>(input)?);
-        if [dst.len(), times.len(), edges.len()] != [src.len(); 3] {
+        let events = src.len();
+        if [dst.len(), times.len(), edges.len()] != [events; 3] {
             return Err(damaged("its columns"));
         }
         self.load(&Interactions { src: &src, dst: &dst, times: &times, edges: &edges }, since, mode);
@@ -67,14 +68,23 @@ impl PreparedBatch {
             return Ok(());
         }
         self.scored = read_table(input)?;
+        if self.scored.iter().any(|place| *place as usize >= events) {
+            return Err(damaged("the events that are scored"));
+        }
         let own = self.own_seeds(needs, share);
         let (mut fanout, mut slots) = (0, 0);
         if self.has_sample() {
-            self.neighborhood.read_part(&own, input)?;
-            (fanout, slots) = (self.fanout(), self.neighborhood.neighbors().len());
+            fanout = needs.fanout;
+            self.neighborhood.read_part(&own, fanout, input)?;
+            slots = self.neighborhood.neighbors().len();
+            let seeds = self.neighborhood.pairs().len();
+            if self.scored.is_empty() || seeds != self.pairs.blocks() * self.scored.len() {
+                return Err(damaged("its seeds"));
+            }
         }
         let nodes = self.nodes().len();
-        self.rows.read_part(&self.rows_of(needs, share, (&own, fanout)), (nodes, slots), input)?;
+        let read = self.rows_of(needs, share, (&own, fanout));
+        self.rows.read_part((needs, &read), (nodes, slots), input)?;
         self.has_rows = true;
         Ok(())
     }
@@ -106,7 +116,7 @@ impl PreparedBatch {
             slots: Self::slots_of(own, fanout).collect(),
             messages: read.clone(),
             nodes: if self.has_sample() { read } else { 0..0 },
-            next_messages: needs.averages(),
+            next_messages: if needs.averages() && needs.edge_row_dim > 0 { self.src.len() } else { 0 },
         }
     }
 }

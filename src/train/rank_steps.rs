@@ -37,8 +37,16 @@ impl Trainer {
     /// The ranks cannot share the model's steps, are too many or no power of two, or another one is in another state.
     pub fn join(&mut self, exchange: Box<dyn Exchange>) -> Result<(), RanksError> {
         self.hold_shared(&*exchange)?;
-        self.scratch.get_mut().ranks = Some(Ranks::new(exchange));
-        self.compare_states()
+        let mut ranks = Ranks::new(exchange);
+        if ranks.count() > 1 {
+            let mut digest = Digest(Xxh3::new());
+            // What is no part of the saved bytes, such as the learning rate, is one of the options.
+            digest.0.update(format!("{:?}", self.options).as_bytes());
+            self.save(&mut digest).map_err(RanksError::State)?;
+            ranks.compare(digest.0.digest(), self.steps)?;
+        }
+        self.scratch.get_mut().ranks = Some(ranks);
+        Ok(())
     }
 
     /// An error if so many ranks cannot share the steps.
@@ -54,25 +62,20 @@ impl Trainer {
         }
     }
 
-    /// An error if another rank is in another state than this one.
-    pub(super) fn compare_states(&mut self) -> Result<(), RanksError> {
-        let mut digest = Digest(Xxh3::new());
-        // What is no part of the saved bytes, such as the learning rate, is one of the options.
-        digest.0.update(format!("{:?}", self.options).as_bytes());
-        self.save(&mut digest).map_err(RanksError::State)?;
-        let (digest, step) = (digest.0.digest(), self.steps);
-        match &mut self.scratch.get_mut().ranks {
-            Some(ranks) if ranks.count() > 1 => ranks.compare(digest, step),
-            _ => Ok(()),
-        }
-    }
-
     /// Takes steps alone from now on. Every rank does so when all are done; those that follow another one are.
     ///
     /// # Errors
     /// Another rank is lost.
     pub fn leave(&mut self) -> Result<(), RanksError> {
         self.scratch.get_mut().ranks.take().map_or(Ok(()), Ranks::leave)
+    }
+
+    /// Ends those that wait to [`follow`](Self::follow) a trainer that does not come.
+    ///
+    /// # Errors
+    /// Another rank is lost.
+    pub fn dismiss(exchange: Box<dyn Exchange>) -> Result<(), RanksError> {
+        Ranks::leading(exchange).leave()
     }
 
     /// What this rank has passed to the others so far.

@@ -1,7 +1,8 @@
 //! [`Ranks`]: what processes that train one model together exchange in a step.
 //!
-//! Every rank holds the whole graph, memory and weights, and takes every step; of the virtual shards of a batch
-//! ([`shards`](super::shards)) it computes a run of its own, at fixed places. Four rounds of a step make up the rest:
+//! Every rank holds all memory and weights, and takes every step with the whole batch or its share of it, which it has
+//! prepared or was given ([`leading`](super::leading)); of the virtual shards of a batch ([`shards`](super::shards)) it
+//! computes a run of its own, at fixed places. Four rounds of a step make up the rest:
 //!
 //! ```text
 //! 1  rows of the table, and fresh memory of the touched nodes       from who computed them, to all
@@ -15,7 +16,7 @@
 //! shards than ranks is computed whole by each, without exchange.
 //!
 //! In a step one of R ranks sends about `4 (1 - 1/R) (2 * rows * width + 2 * weights + touched * memory)` bytes.
-//! `rows`, of distinct nodes, grow with the fanout until nodes come again; nothing is sampled or fetched from others.
+//! `rows`, of distinct nodes, grow with the fanout until nodes come again; nothing else is asked of others.
 
 use std::ops::Range;
 
@@ -23,7 +24,9 @@ use thiserror::Error;
 
 use super::orders::{Leading, Order};
 use super::shards::{cut, runs, sum_in_tree};
-use crate::device::exchange::{Exchange, ExchangeError, Message, Traffic, exchange_alike};
+use crate::device::exchange::{
+    Exchange, ExchangeError, Message, Traffic, exchange_alike, exchange_alike_patiently,
+};
 use crate::nn::{Gradients, Tensor};
 
 /// The others, and room for what comes from them.
@@ -101,7 +104,7 @@ impl Ranks {
 
     pub fn leave(mut self) -> Result<(), RanksError> {
         if self.leading.is_some() {
-            self.give_all(Order::End, &[])?;
+            self.give_plain(Order::End)?;
         }
         self.exchange.leave();
         Ok(())
@@ -199,10 +202,21 @@ impl Ranks {
 
     /// Compares `digest` of the state after `step` with those of the others.
     pub fn compare(&mut self, digest: u64, step: u64) -> Result<(), RanksError> {
-        let sent = digest.to_le_bytes();
-        let mut received = sent.repeat(self.count());
-        exchange_alike(&mut *self.exchange, &sent, &mut received)?;
-        match received.chunks_exact(sent.len()).position(|other| *other != sent) {
+        let mut received = digest.to_le_bytes().repeat(self.count());
+        exchange_alike(&mut *self.exchange, &digest.to_le_bytes(), &mut received)?;
+        self.hold_equal(digest, step, &received)
+    }
+
+    /// The same, however long the others take until they compare; `alive` is called meanwhile.
+    pub fn compare_patiently(&mut self, digest: u64, step: u64, alive: &dyn Fn()) -> Result<(), RanksError> {
+        let mut received = digest.to_le_bytes().repeat(self.count());
+        exchange_alike_patiently(&mut *self.exchange, &digest.to_le_bytes(), &mut received, alive)?;
+        self.hold_equal(digest, step, &received)
+    }
+
+    fn hold_equal(&self, digest: u64, step: u64, received: &[u8]) -> Result<(), RanksError> {
+        let own = digest.to_le_bytes();
+        match received.chunks_exact(own.len()).position(|other| *other != own) {
             Some(other) => Err(RanksError::Apart { rank: self.rank(), other, step }),
             None => Ok(()),
         }

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod acknowledged;
 mod alerts;
 mod anomalies;
 mod api;

@@ -156,11 +156,14 @@ fn processes_that_train_together_learn_what_a_daemon_learns_alone() {
     assert!(metrics.contains("evergraph_train_ranks 2"), "{metrics}");
     assert!(!metrics.contains("evergraph_train_exchanged_bytes_total 0\n"));
     assert!(metrics.contains("evergraph_train_step_duration_seconds_count{phase=\"exchange\"}"));
-    // The first process is the daemon: it writes its last checkpoint, and all end.
-    let all = processes(&together);
-    signal(all[1], rustix::process::Signal::TERM);
-    signal(all[0], rustix::process::Signal::TERM);
+    // The first process is the daemon: it writes its last checkpoint, and all end, however often they are asked to.
+    for pid in processes(&together).into_iter().rev().cycle().take(4) {
+        signal(pid, rustix::process::Signal::TERM);
+    }
     assert!(process.ended().success());
+    let kept = std::fs::read_dir(together.join("checkpoints")).unwrap();
+    let kept = kept.filter_map(|entry| entry.unwrap().path().file_stem()?.to_str()?.parse::<u64>().ok());
+    assert_eq!(kept.max(), Some(position));
     assert!(single.terminate().success());
 }
 
@@ -170,9 +173,13 @@ fn processes_that_cannot_train_together_say_why() {
     let data = folder.path().canonicalize().unwrap();
     let said = start(&data).set("learner.ranks=3").fails();
     assert!(said.contains("learner.ranks") && said.contains("1, 2, 4 or 8"), "{said}");
-    let said =
-        start(&data).set("learner.ranks=2").set("model.kind=walk").set("learner.replay.ratio=0").fails();
-    assert!(said.contains("learner.ranks") && said.contains("walk"), "{said}");
+    for setting in ["model.kind=walk", "model.kind=tgat", "learner.gradient_delay_batches=3"] {
+        let start = start(&data).set("learner.ranks=2").set(setting).set("learner.replay.ratio=0");
+        let said = start.fails();
+        assert!(said.contains("learner.ranks") && said.contains("graphmixer"), "{said}");
+    }
+    let said = start(&data).set("learner.ranks=8").fails();
+    assert!(said.contains("learner.batch_events / 100"), "{said}");
     let Some(mpiexec) = mpiexec() else { return };
     let said = started(start(&data), &mpiexec, 2).fails();
     assert!(said.contains("set learner.ranks=2"), "{said}");

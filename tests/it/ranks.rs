@@ -10,13 +10,16 @@ use std::time::{Duration, Instant};
 use evergraph::device::exchange::{Exchange, ExchangeError, Message, Traffic, broadcast};
 use evergraph::device::{Device, rng};
 use evergraph::event::{EventTime, NodeId};
+use evergraph::model::tgn::Aggregator;
 use evergraph::model::walk::WalkOptions;
-use evergraph::model::{GatOptions, GraphMixerOptions, ModelOptions, TgatOptions, TgnOptions};
+use evergraph::model::{
+    EdgeTypes, GatOptions, GraphMixerOptions, GraphSageOptions, ModelOptions, TgatOptions, TgnOptions,
+};
 use evergraph::train::{PreparedBatch, RanksError, StepMode, TrainError, Trainer, TrainerOptions};
 
 use serde_json::Value;
 
-use crate::shards::{BEFORE, STEP, prepare, step_by, try_step};
+use crate::shards::{BEFORE, STEP, prepare, prepare_some, step_by, try_step};
 use crate::skip::skipped;
 use crate::tgn_stream::{BATCH, Stream, options, tgn, wide};
 
@@ -182,10 +185,13 @@ fn follow_a_stream(stream: &Stream, trainer: &mut Trainer) -> Vec<u32> {
     let mut old = PreparedBatch::default();
     prepare(stream, trainer, 0..BEFORE, (false, StepMode::Train), &mut old).unwrap();
     trainer.replay_prepared(&old, 77).unwrap();
-    // Some of the events are scored, and weights of others score them.
     let batch = step(trainer, BEFORE..BEFORE, (false, StepMode::Train));
     assert!(batch.positives().src.is_empty());
     step(trainer, BEFORE..BEFORE + STEP, (false, StepMode::Train));
+    let third: Vec<u32> = (0..800).filter(|place| place % 3 == 0).collect();
+    let some = prepare_some(stream, trainer, BEFORE..BEFORE + STEP, &third);
+    trainer.test_and_step(&some).unwrap();
+    // Weights that are not trained score a batch by the first rank alone.
     let mut batch = PreparedBatch::default();
     prepare(stream, trainer, 0..BEFORE, (false, StepMode::Train), &mut batch).unwrap();
     let (positive, _) = trainer.score_prepared_by(&trainer.place(&early), &batch).unwrap();
@@ -206,24 +212,34 @@ fn ranks_that_follow_the_first_learn_what_it_learns_alone() {
         let model = options.model.with_dropout(0.2);
         TrainerOptions { model, ..options }
     };
-    for options in models().into_iter().flat_map(|options| [options, dropping(options)]) {
+    let mean = TgnOptions { aggregator: Aggregator::Mean, ..tgn() };
+    let typed = ModelOptions::from(tgn()).with_features(1, 3).with_edge_types(EdgeTypes::new(9, 3));
+    let sage = GraphSageOptions {
+        layers: 1,
+        edge_feature_dim: 2,
+        node_feature_dim: 3,
+        ..GraphSageOptions::default()
+    };
+    let more = [mean.into(), typed, sage.into()].map(|model| TrainerOptions { model, ..options() });
+    let all = models().into_iter().flat_map(|options| [options, dropping(options)]).chain(more);
+    for (number, options) in all.enumerate() {
         let mut alone = Trainer::new(options, &Device::Cpu).unwrap();
         // They begin in the middle.
         step_by(&stream, &mut alone, 0..100, (false, StepMode::Train));
         let begun = saved(&alone);
         let scores = follow_a_stream(&stream, &mut alone);
         let expected = saved(&alone);
-        for ranks in [2, 4] {
+        for ranks in [2, if number % 2 == 0 { 4 } else { 8 }] {
             let learned = as_ranks(ranks, |exchange| {
                 if exchange.rank() > 0 {
-                    let mut trainer = Trainer::follow(options, Box::new(exchange), |_| {}).unwrap();
+                    let mut trainer = Trainer::follow(options, Box::new(exchange)).unwrap().unwrap();
                     let (mut batch, mut parcel) = (PreparedBatch::default(), Vec::new());
                     while trainer.take_order(&mut batch, &mut parcel).unwrap() {}
                     trainer.leave().unwrap();
                     return saved(&trainer);
                 }
                 let mut trainer = Trainer::load(options, &Device::Cpu, &mut &begun[..]).unwrap();
-                trainer.lead(Box::new(exchange)).unwrap();
+                trainer.lead(Box::new(exchange), &|| ()).unwrap();
                 assert!(follow_a_stream(&stream, &mut trainer) == scores, "{options:?}");
                 trainer.leave().unwrap();
                 saved(&trainer)
@@ -236,15 +252,158 @@ fn ranks_that_follow_the_first_learn_what_it_learns_alone() {
 }
 
 #[test]
+fn a_step_that_is_not_finite_is_refused_by_all_ranks_alike() {
+    let stream = Stream::new((BEFORE + STEP) / BATCH);
+    let ended = as_ranks(2, |exchange| {
+        let is_first = exchange.rank() == 0;
+        let mut trainer = if is_first {
+            let mut trainer = Trainer::new(options(), &Device::Cpu).unwrap();
+            trainer.lead(Box::new(exchange), &|| ()).unwrap();
+            trainer
+        } else {
+            Trainer::follow(options(), Box::new(exchange)).unwrap().unwrap()
+        };
+        if is_first {
+            step_by(&stream, &mut trainer, 0..BEFORE, (false, StepMode::Train));
+            stream.edge_features.set(BEFORE as u64 - 1, &[f32::NAN, 0.0]).unwrap();
+            let events = BEFORE..BEFORE + 400;
+            let refused = try_step(&stream, &mut trainer, events.clone(), (false, StepMode::Train));
+            assert!(matches!(refused, Err(TrainError::NonFinite { .. })), "{refused:?}");
+            let mut batch = PreparedBatch::default();
+            prepare(&stream, &trainer, events, (false, StepMode::Train), &mut batch).unwrap();
+            let refused = trainer.replay_prepared(&batch, 5);
+            assert!(matches!(refused, Err(TrainError::NonFinite { .. })), "{refused:?}");
+            stream.edge_features.set(BEFORE as u64 - 1, &[0.0, 0.0]).unwrap();
+            step_by(&stream, &mut trainer, BEFORE + 400..BEFORE + STEP, (false, StepMode::Train));
+        } else {
+            let (mut batch, mut parcel) = (PreparedBatch::default(), Vec::new());
+            while trainer.take_order(&mut batch, &mut parcel).unwrap() {}
+        }
+        trainer.leave().unwrap();
+        saved(&trainer)
+    });
+    assert!(ended[0] == ended[1]);
+}
+
+#[test]
+fn ranks_that_wait_for_a_trainer_that_does_not_come_end() {
+    let ended = as_ranks(2, |exchange| match exchange.rank() {
+        0 => Trainer::dismiss(Box::new(exchange)).is_ok(),
+        _ => Trainer::follow(options(), Box::new(exchange)).unwrap().is_none(),
+    });
+    assert_eq!(ended, [true; 2]);
+}
+
+/// What a rank received in order, message by message.
+type Tape = Arc<Mutex<Vec<Vec<u8>>>>;
+
+/// Keeps what comes.
+struct Recording(Threads, Tape);
+
+impl Exchange for Recording {
+    fn rank(&self) -> usize {
+        self.0.rank()
+    }
+
+    fn ranks(&self) -> usize {
+        self.0.ranks()
+    }
+
+    fn round(&mut self, messages: &mut [Message<'_>]) -> Result<(), ExchangeError> {
+        self.0.round(messages)?;
+        self.1.lock().unwrap().extend(messages.iter().map(|message| message.received.to_vec()));
+        Ok(())
+    }
+
+    fn traffic(&self) -> Traffic {
+        self.0.traffic()
+    }
+}
+
+/// Rank 1 of 2, to which comes what was recorded.
+struct Replayed(std::collections::VecDeque<Vec<u8>>);
+
+impl Exchange for Replayed {
+    fn rank(&self) -> usize {
+        1
+    }
+
+    fn ranks(&self) -> usize {
+        2
+    }
+
+    fn round(&mut self, messages: &mut [Message<'_>]) -> Result<(), ExchangeError> {
+        for message in messages {
+            let lost = || ExchangeError::Lost { rank: 1, round: 0, waited: Duration::ZERO };
+            let came = self.0.pop_front().ok_or_else(lost)?;
+            let (rank, expected) = (message.rank, message.received.len());
+            if came.len() != expected {
+                return Err(ExchangeError::Length { rank, came: came.len() as i64, expected });
+            }
+            message.received.copy_from_slice(&came);
+        }
+        Ok(())
+    }
+
+    fn traffic(&self) -> Traffic {
+        Traffic::default()
+    }
+}
+
+#[test]
+fn damaged_orders_end_a_rank_with_an_error() {
+    let (stream, tape) = (Stream::new((BEFORE + STEP) / BATCH), Tape::default());
+    let follow = |exchange: Box<dyn Exchange>| -> Result<(), String> {
+        let trainer = Trainer::follow(options(), exchange).map_err(|error| error.to_string())?;
+        let (mut batch, mut parcel) = (PreparedBatch::default(), Vec::new());
+        let mut trainer = trainer.ok_or("none")?;
+        while trainer.take_order(&mut batch, &mut parcel).map_err(|error| error.to_string())? {}
+        Ok(())
+    };
+    as_ranks(2, |exchange| {
+        if exchange.rank() == 1 {
+            return follow(Box::new(Recording(exchange, tape.clone()))).unwrap();
+        }
+        let mut trainer = Trainer::new(options(), &Device::Cpu).unwrap();
+        trainer.lead(Box::new(exchange), &|| ()).unwrap();
+        step_by(&stream, &mut trainer, 0..BEFORE, (false, StepMode::Train));
+        trainer.forget(&[NodeId(3)]);
+        step_by(&stream, &mut trainer, BEFORE..BEFORE + 400, (true, StepMode::Train));
+        step_by(&stream, &mut trainer, BEFORE + 400..BEFORE + 450, (false, StepMode::StateOnly));
+        trainer.leave().unwrap();
+    });
+    let whole = tape.lock().unwrap().clone();
+    follow(Box::new(Replayed(whole.clone().into()))).unwrap();
+    // Parcels begin with the length of their changes.
+    let long: Vec<usize> = (0..whole.len()).filter(|&i| whole[i].len() > 500).collect();
+    let mut refused = 0;
+    for case in 0..400_u64 {
+        let draw = |word: u64, below: usize| rng::below([case, word, 0, 57], below as u32) as usize;
+        let mut damaged = whole.clone();
+        let message = &mut damaged[long[draw(0, long.len())]];
+        let at = draw(1, message.len() - 8);
+        match draw(2, 3) {
+            0 => message[at] ^= 1 << draw(3, 8),
+            // Where numbers stand that are lengths.
+            1 => message[at / 8 * 8..][..8]
+                .copy_from_slice(&[0, 1, 255, u64::MAX, 1 << 40][draw(3, 5)].to_le_bytes()),
+            _ => message[at..at + 4].copy_from_slice(&u32::MAX.to_le_bytes()),
+        }
+        refused += usize::from(follow(Box::new(Replayed(damaged.into()))).is_err());
+    }
+    assert!(refused > 20, "{refused} were refused");
+}
+
+#[test]
 fn a_rank_with_other_settings_does_not_follow_the_first() {
     let differs = TrainerOptions { learning_rate: 0.5, ..options() };
     let ended = as_ranks(2, |exchange| match exchange.rank() {
         0 => {
             let mut trainer = Trainer::new(options(), &Device::Cpu).unwrap();
-            trainer.lead(Box::new(exchange)).map_err(|error| error.to_string())
+            trainer.lead(Box::new(exchange), &|| ()).map_err(|error| error.to_string())
         }
         _ => {
-            let follower = Trainer::follow(differs, Box::new(exchange), |_| {});
+            let follower = Trainer::follow(differs, Box::new(exchange));
             follower.map(drop).map_err(|error| error.to_string())
         }
     });

@@ -81,6 +81,28 @@ pub fn prepare(
     trainer.prepare(&world, &positives, &negatives, mode, batch)
 }
 
+/// The same for a step that scores the events at these places only.
+pub fn prepare_some(
+    stream: &Stream,
+    trainer: &Trainer,
+    events: Range<usize>,
+    places: &[u32],
+) -> PreparedBatch {
+    let (world, mut batch) = (world(stream), PreparedBatch::default());
+    let positives = Positives {
+        src: &stream.src[events.clone()],
+        dst: &stream.dst[events.clone()],
+        times: &stream.times[events.clone()],
+        edges: &stream.edges[events.clone()],
+    };
+    let negatives = Negatives { src: positives.src, dst: &stream.against[events] };
+    let preparer = trainer.preparer().scoring(Some(places.to_vec()));
+    preparer.sample(&world, &positives, &negatives, StepMode::Train, &mut batch).unwrap();
+    preparer.expect(|node| trainer.state().mailbox.pending_event(node), &mut batch);
+    preparer.gather(&world, &mut batch).unwrap();
+    batch
+}
+
 /// All gradients, one after another.
 fn gradients(trainer: &Trainer) -> Vec<f32> {
     let parameters = &trainer.model().parameters;

@@ -19,7 +19,7 @@ use crate::daemon::{Parts, Stop, Store, unix_ms};
 use crate::event::{EdgeId, NodeId};
 use crate::ingest::replication::{FrameWriter, StateWriter};
 use crate::log::{LogReader, LogReaders};
-use crate::serving::{QueryEngine, SentStates, StateChanges, StateMark};
+use crate::serving::{Progress, QueryEngine, SentStates, StateChanges, StateMark};
 
 /// Frames and records that are shipped at a time, at most.
 const FRAMES_MAX: usize = 512;
@@ -65,6 +65,7 @@ pub(in crate::daemon) fn start(
         reader: None,
         is_first: true,
         appender: parts.appender.clone(),
+        progress: parts.progress.clone(),
         status: parts.cluster.clone(),
     };
     let advertise = &config.cluster.advertise;
@@ -108,6 +109,7 @@ struct Frames {
     reader: Option<LogReader>,
     is_first: bool,
     appender: Arc<AppenderStatus>,
+    progress: Arc<Progress>,
     status: Arc<ClusterStatus>,
 }
 
@@ -148,6 +150,7 @@ impl Frames {
         // The frame before it stays, to be compared at the next start.
         self.appender.hold_from(EdgeId(end.0.saturating_sub(1)));
         self.status.frames_at(end);
+        self.progress.set_shipped(end);
     }
 }
 

@@ -6,26 +6,31 @@
 //! leader   log ──frames──▶ <topics>.frames        learner ──rows, weights──▶ <topics>.states
 //! replica  <topics>.frames ──▶ appender ──▶ log, graph     <topics>.states ──▶ node states, weights ──▶ API
 //! ```
-//! Nothing of a leader waits for its replicas: an event is acknowledged when it is durable here. A fault that time does
-//! not mend ends the thread, and with it the daemon: another leader took over, or the topics hold another log.
+//! Nothing of a leader waits for its replicas: an event is acknowledged when it is durable here, or a push when it is
+//! in Kafka, where that is asked for ([`acknowledge`]). A fault that time does not mend ends the thread, and with it
+//! the daemon: another leader took over, or the topics hold another log.
 
+mod acknowledge;
 mod leader;
 mod replica;
 mod status;
 
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::Result;
 
+use self::acknowledge::Shipped as ShippedIntake;
 pub(super) use self::replica::{Receiving, start as receive};
 pub(super) use self::status::ClusterStatus;
 use super::supervise::Supervisor;
 use super::{Parts, Stop, Store};
-use crate::config::{ClusterRole, Config};
-use crate::event::EdgeId;
+use crate::config::{ClusterAck, ClusterRole, Config};
+use crate::event::{EdgeId, Intake};
 use crate::ingest::replication::{ReplicationFault, Shipped};
 use crate::log::{Frame, LogError, LogReaders};
+use crate::serving::Progress;
 
 /// Pause after a fault that may pass, and the longest after several.
 const RETRY: Duration = Duration::from_millis(500);
@@ -42,6 +47,22 @@ pub(super) fn ship(
         ClusterRole::Leader => leader::start(config, shared, supervisor, stop),
         ClusterRole::Single | ClusterRole::Replica => Ok(Vec::new()),
     }
+}
+
+/// The intake of pushed events, which are acknowledged as `cluster.ack` says.
+pub(super) fn acknowledging(
+    config: &Config,
+    intake: Option<Arc<dyn Intake>>,
+    progress: &Arc<Progress>,
+) -> Option<Arc<dyn Intake>> {
+    if config.cluster.ack == ClusterAck::Local || config.cluster.role != ClusterRole::Leader {
+        return intake;
+    }
+    // There is time left to say so.
+    let patience = Duration::from_millis(config.api.request_timeout_ms) * 9 / 10;
+    let shipped =
+        |inner| Arc::new(ShippedIntake { inner, progress: progress.clone(), patience }) as Arc<dyn Intake>;
+    intake.map(shipped)
 }
 
 /// Where a log goes on that the topic of frames has up to `shipped`: the topic has to hold this log.

@@ -95,11 +95,13 @@ pub trait Exchange: Send {
     /// A rank is lost or computes something else, or the engine failed.
     fn round(&mut self, messages: &mut [Message<'_>]) -> Result<(), ExchangeError>;
 
-    /// The same, however long the others take to enter it: of a rank that has nothing to do until then.
+    /// The same, however long the others take to enter it: of a rank that has nothing to do until then. Calls `alive`
+    /// from time to time while it waits.
     ///
     /// # Errors
     /// As [`round`](Self::round).
-    fn patient_round(&mut self, messages: &mut [Message<'_>]) -> Result<(), ExchangeError> {
+    fn patient_round(&mut self, messages: &mut [Message<'_>], alive: &dyn Fn()) -> Result<(), ExchangeError> {
+        alive();
         self.round(messages)
     }
 
@@ -121,11 +123,28 @@ pub fn exchange_alike(
     sent: &[u8],
     room: &mut [u8],
 ) -> Result<(), ExchangeError> {
-    let own = exchange.rank();
+    let mut messages = alike(exchange.rank(), sent, room);
+    exchange.round(&mut messages)
+}
+
+/// The same in a patient round.
+///
+/// # Errors
+/// As a round.
+pub fn exchange_alike_patiently(
+    exchange: &mut dyn Exchange,
+    sent: &[u8],
+    room: &mut [u8],
+    alive: &dyn Fn(),
+) -> Result<(), ExchangeError> {
+    let mut messages = alike(exchange.rank(), sent, room);
+    exchange.patient_round(&mut messages, alive)
+}
+
+fn alike<'a>(own: usize, sent: &'a [u8], room: &'a mut [u8]) -> Vec<Message<'a>> {
     let places = room.chunks_exact_mut(sent.len().max(1)).enumerate();
     let others = places.filter(|(rank, _)| *rank != own);
-    let mut messages: Vec<_> = others.map(|(rank, received)| Message { rank, sent, received }).collect();
-    exchange.round(&mut messages)
+    others.map(|(rank, received)| Message { rank, sent, received }).collect()
 }
 
 /// Bytes of a message at most, where what is passed may be longer: MPI counts those of one in 31 bits.

@@ -110,6 +110,26 @@ struct Calls {
     abort: function!(Handle, c_int),
 }
 
+/// How long a rank waits for the others in a round.
+enum Patience<'a> {
+    /// Not longer than this.
+    Until(Duration),
+    /// For any time; this is called from time to time.
+    Endless(&'a dyn Fn()),
+}
+
+impl Patience<'_> {
+    fn is_over(&self, waited: Duration) -> bool {
+        match self {
+            Self::Until(deadline) => waited > *deadline,
+            Self::Endless(alive) => {
+                alive();
+                false
+            }
+        }
+    }
+}
+
 /// One rank of those that `mpiexec` started.
 pub struct Mpi {
     calls: Calls,
@@ -226,8 +246,8 @@ impl Mpi {
         self.requests.last_mut().map_or(ptr::null_mut(), |request| &raw mut *request)
     }
 
-    /// Waits until everything that was begun is done, not longer than the deadline.
-    fn wait(&mut self, deadline: Option<Duration>) -> Result<(), ExchangeError> {
+    /// Waits until everything that was begun is done, or as long as it may.
+    fn wait(&mut self, patience: &Patience<'_>) -> Result<(), ExchangeError> {
         let (begun, mut looks) = (Instant::now(), 0_u32);
         self.statuses.clear();
         self.statuses.resize(self.requests.len(), Status::default());
@@ -251,7 +271,7 @@ impl Mpi {
                 continue;
             }
             let waited = begun.elapsed();
-            if deadline.is_some_and(|deadline| waited > deadline) {
+            if patience.is_over(waited) {
                 return Err(ExchangeError::Lost { rank: self.rank, round: self.traffic.rounds, waited });
             }
             match waited < YIELDS {
@@ -261,16 +281,12 @@ impl Mpi {
         }
     }
 
-    fn pass(
-        &mut self,
-        messages: &mut [Message<'_>],
-        deadline: Option<Duration>,
-    ) -> Result<(), ExchangeError> {
+    fn pass(&mut self, messages: &mut [Message<'_>], patience: &Patience<'_>) -> Result<(), ExchangeError> {
         let (begun, cpu) = (Instant::now(), thread_seconds());
         self.traffic.rounds += 1;
         self.requests.clear();
         let begun_all = messages.iter_mut().try_for_each(|message| self.begin(message));
-        let passed = begun_all.and_then(|()| self.wait(deadline)).and_then(|()| self.check_lengths(messages));
+        let passed = begun_all.and_then(|()| self.wait(patience)).and_then(|()| self.check_lengths(messages));
         self.traffic.bytes += messages.iter().map(|message| message.sent.len() as u64).sum::<u64>();
         self.traffic.seconds += begun.elapsed().as_secs_f64();
         self.traffic.cpu_seconds += thread_seconds() - cpu;
@@ -309,11 +325,11 @@ impl Exchange for Mpi {
     }
 
     fn round(&mut self, messages: &mut [Message<'_>]) -> Result<(), ExchangeError> {
-        self.pass(messages, Some(self.deadline))
+        self.pass(messages, &Patience::Until(self.deadline))
     }
 
-    fn patient_round(&mut self, messages: &mut [Message<'_>]) -> Result<(), ExchangeError> {
-        self.pass(messages, None)
+    fn patient_round(&mut self, messages: &mut [Message<'_>], alive: &dyn Fn()) -> Result<(), ExchangeError> {
+        self.pass(messages, &Patience::Endless(alive))
     }
 
     fn traffic(&self) -> Traffic {

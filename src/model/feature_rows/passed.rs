@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use super::FeatureRows;
 use crate::device::Device;
-use crate::event::EdgeId;
-use crate::model::EMPTY_SLOT;
 use crate::model::part::of_another;
-use crate::model::tables::{read_table, read_u64, write_table, write_u64};
+use crate::model::tables::{read_table, read_table_into, read_u64, write_table, write_u64};
+use crate::model::{EMPTY_SLOT, Needs};
 use crate::nn::Tensor;
+use crate::sampler::MessageFlowGraph;
 
 /// Which rows of a batch one rank reads.
 #[derive(Clone, Debug, Default)]
@@ -22,8 +22,8 @@ pub struct RowsOfRank {
     pub messages: Range<usize>,
     /// Nodes whose own features are read.
     pub nodes: Range<usize>,
-    /// Whether the messages that the batch leaves are read.
-    pub next_messages: bool,
+    /// How many of the messages that the batch leaves are read: the first ones.
+    pub next_messages: usize,
 }
 
 impl FeatureRows {
@@ -50,7 +50,7 @@ impl FeatureRows {
         let runs = read.slots.iter().filter_map(|run| self.slots.get(run.clone()));
         write_table(out, &renumbered(&runs.collect::<Vec<_>>().concat()))?;
         write_table(out, &renumbered(self.messages.get(read.messages.clone()).unwrap_or_default()))?;
-        write_table(out, &renumbered(if read.next_messages { &self.next_messages } else { &[] }))?;
+        write_table(out, &renumbered(self.next_messages.get(..read.next_messages).unwrap_or_default()))?;
         write_table(out, &self.message_edges)?;
         write_table(out, &order.iter().map(|&number| self.edges[number]).collect::<Vec<_>>())?;
         let typed = if self.types.is_empty() { &[][..] } else { &order };
@@ -67,52 +67,80 @@ impl FeatureRows {
     }
 
     /// Becomes the rows that were written of a batch of so many distinct `nodes` and `slots`, for a rank that reads the
-    /// same.
+    /// same for a model with these needs.
     ///
     /// # Errors
     /// The bytes are damaged or for another rank.
     pub fn read_part(
         &mut self,
-        read: &RowsOfRank,
+        (needs, read): (&Needs, &RowsOfRank),
         (nodes, slots): (usize, usize),
         input: &mut impl Read,
     ) -> Result<()> {
         self.clear();
-        self.slots = placed(&read.slots, &read_table(input)?, slots)?;
-        self.messages = placed(std::slice::from_ref(&read.messages), &read_table(input)?, nodes)?;
-        self.next_messages = read_table(input)?;
-        self.message_edges = read_table::<EdgeId>(input)?;
-        (self.edges, self.types) = (read_table(input)?, read_table(input)?);
-        let width = usize::try_from(read_u64(input)?).map_err(|_| of_another("rows of edges"))?;
-        let (count, values) = (self.edges.len(), read_table::<f32>(input)?);
-        if values.len() != count * width || ![0, count].contains(&self.types.len()) {
+        let mut found = Vec::new();
+        let (has_edges, has_messages) = (needs.edge_row_dim > 0, needs.reads_messages());
+        read_table_into(input, &mut found)?;
+        place((has_edges, &read.slots), &found, (slots, &mut self.slots))?;
+        read_table_into(input, &mut found)?;
+        let runs = std::slice::from_ref(&read.messages);
+        place((has_messages, runs), &found, (nodes, &mut self.messages))?;
+        read_table_into(input, &mut self.next_messages)?;
+        read_table_into(input, &mut self.message_edges)?;
+        read_table_into(input, &mut self.edges)?;
+        read_table_into(input, &mut self.types)?;
+        let (count, typed) = (self.edges.len(), needs.edge_types > 0);
+        let is_there = |number: &u32| (*number as usize) < count;
+        let mut slots = self.slots.iter().filter(|number| **number != EMPTY_SLOT);
+        let waiting = self.messages.iter().zip(&self.message_edges).enumerate();
+        let mut waiting = waiting.filter(|(place, (_, edge))| {
+            read.messages.contains(place) && **edge != MessageFlowGraph::NO_EDGE
+        });
+        if !slots.all(is_there)
+            || !waiting.all(|(_, (number, _))| is_there(number))
+            || !self.next_messages.iter().all(is_there)
+            || self.next_messages.len() != read.next_messages
+            || self.message_edges.len() != if has_messages { nodes } else { 0 }
+            || self.types.len() != if typed { count } else { 0 }
+        {
+            return Err(of_another("numbers of rows"));
+        }
+        let width = usize::try_from(read_u64(input)?).unwrap_or(usize::MAX);
+        let values: Vec<f32> = read_table(input)?;
+        if width != needs.edge_row_dim - usize::from(typed) || values.len() != count * width {
             return Err(of_another("rows of edges"));
         }
         let rows = || Arc::new(Tensor::from_vec(&Device::Cpu, count, width, values));
         self.edge_rows = (width > 0).then(rows);
-        let width = usize::try_from(read_u64(input)?).map_err(|_| of_another("rows of nodes"))?;
-        self.node_rows = vec![0.0; nodes * width];
-        let own = self.node_rows.get_mut(read.nodes.start * width..read.nodes.end * width);
-        let (own, found) = (own.unwrap_or_default(), read_table::<f32>(input)?);
-        if own.len() != found.len() {
+        let width = usize::try_from(read_u64(input)?).unwrap_or(usize::MAX);
+        read_table_into(input, &mut self.node_rows)?;
+        let own = self.node_rows.len();
+        let expected = if read.nodes.is_empty() { 0 } else { needs.node_feature_dim };
+        if width != expected && own > 0 || own != read.nodes.len() * expected {
             return Err(of_another("rows of nodes"));
         }
-        own.copy_from_slice(&found);
+        // At their places among those of all nodes, of which no others are read.
+        self.node_rows.resize(nodes * expected, 0.0);
+        self.node_rows.copy_within(..own, read.nodes.start * expected);
         Ok(())
     }
 }
 
-/// `count` numbers: those that were found in these runs, and none elsewhere; no numbers if none were found.
-fn placed(runs: &[Range<usize>], found: &[u32], count: usize) -> Result<Vec<u32>> {
-    if found.is_empty() {
-        return Ok(Vec::new());
-    }
-    let (mut all, mut left) = (vec![EMPTY_SLOT; count], found);
-    for run in runs {
+/// Puts the numbers that were found in these runs to their places among `count`, with none elsewhere, if there are
+/// to be any at all.
+fn place(
+    (is_read, runs): (bool, &[Range<usize>]),
+    found: &[u32],
+    (count, all): (usize, &mut Vec<u32>),
+) -> Result<()> {
+    let (mut left, of_runs) = (found, if is_read { runs } else { &[] });
+    all.clear();
+    all.resize(if is_read { count } else { 0 }, EMPTY_SLOT);
+    for run in of_runs {
         let places = all.get_mut(run.clone()).ok_or_else(|| of_another("numbers of rows"))?;
         let (own, others) = left.split_at_checked(run.len()).ok_or_else(|| of_another("numbers of rows"))?;
         places.copy_from_slice(own);
         left = others;
     }
-    if left.is_empty() { Ok(all) } else { Err(of_another("numbers of rows")) }
+    if left.is_empty() { Ok(()) } else { Err(of_another("numbers of rows")) }
 }

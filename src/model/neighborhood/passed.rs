@@ -4,10 +4,10 @@
 use std::io::{Read, Result, Write};
 
 use super::{EMPTY_SLOT, Neighborhood};
-use crate::event::{EventTime, NodeId};
+use crate::event::NodeId;
 use crate::model::Part;
 use crate::model::part::of_another;
-use crate::model::tables::{read_table, read_u64, write_table, write_u64};
+use crate::model::tables::{read_table, read_table_into, read_u64, write_table, write_u64};
 use crate::sampler::Seeds;
 
 impl Neighborhood {
@@ -30,31 +30,35 @@ impl Neighborhood {
         write_table(out, &Part::select(Some(part), &graph.counts, 1))
     }
 
-    /// Becomes a neighborhood that has the sample of this part, and no neighbors elsewhere. Which edges they are stays
-    /// unknown.
+    /// Becomes a neighborhood that has the sample of this part, `fanout` slots for each seed, and no neighbors
+    /// elsewhere. Which edges they are stays unknown.
     ///
     /// # Errors
     /// The bytes are damaged or of another part.
-    pub fn read_part(&mut self, part: &Part, input: &mut impl Read) -> Result<()> {
+    pub fn read_part(&mut self, part: &Part, fanout: usize, input: &mut impl Read) -> Result<()> {
         self.clear();
-        self.seed_nodes = read_table::<NodeId>(input)?;
-        self.seed_times = read_table::<EventTime>(input)?;
-        let (nodes, pairs) = (read_table::<NodeId>(input)?, read_table::<u32>(input)?);
-        let fanout = usize::try_from(read_u64(input)?).map_err(|_| of_another("the sample"))?;
-        let seeds = self.seed_nodes.len();
-        let fits = self.seed_times.len() == seeds && pairs.len() == seeds;
-        if !fits || part.runs().any(|run| run.end > seeds) {
+        read_table_into(input, &mut self.seed_nodes)?;
+        read_table_into(input, &mut self.seed_times)?;
+        let nodes: Vec<NodeId> = read_table(input)?;
+        read_table_into(input, &mut self.pairs)?;
+        let (seeds, found) = (self.seed_nodes.len(), usize::try_from(read_u64(input)?).ok());
+        let fits = self.seed_times.len() == seeds && self.pairs.len() == seeds;
+        if !fits || part.runs().any(|run| run.end > seeds) || found != Some(fanout) {
             return Err(of_another("the seeds"));
         }
         self.nodes.clear();
         self.nodes.insert_all(&nodes, &mut Vec::with_capacity(nodes.len()));
-        self.pairs = pairs;
-        let all = Seeds { nodes: &self.seed_nodes, times: &self.seed_times };
-        let graph = self.layers.one(all, fanout);
+        let graph = self.layers.one(Seeds { nodes: &self.seed_nodes, times: &self.seed_times }, fanout);
         self.neighbors.clear();
         self.neighbors.resize(graph.neighbors.len(), EMPTY_SLOT);
         part.put(&read_table::<u32>(input)?, fanout, &mut self.neighbors)?;
         part.put(&read_table::<f32>(input)?, fanout, &mut graph.deltas)?;
-        part.put(&read_table::<u32>(input)?, 1, &mut graph.counts)
+        part.put(&read_table::<u32>(input)?, 1, &mut graph.counts)?;
+        let count = self.nodes.nodes().len();
+        let is_there = |slot: &u32| (*slot as usize) < count;
+        let distinct = count == nodes.len() && self.pairs.iter().all(is_there);
+        let filled = self.neighbors.iter().filter(|slot| **slot != EMPTY_SLOT).all(is_there);
+        let counted = graph.counts.iter().all(|filled| *filled as usize <= fanout);
+        if distinct && filled && counted { Ok(()) } else { Err(of_another("the sample")) }
     }
 }

@@ -120,6 +120,12 @@ impl WalkState {
         self.recency.keep_since(since);
     }
 
+    /// How many pairs it keeps at most; 0: any number.
+    #[must_use]
+    pub fn pairs_max(&self) -> usize {
+        self.recency.pairs_max()
+    }
+
     /// Pairs that went for the limit.
     #[must_use]
     pub fn evicted_pairs(&self) -> u64 {

@@ -57,7 +57,7 @@ fn train(args: &ClusterArgs, mut exchange: Mpi) -> Result<RankReport> {
     let mut others = None;
     match args.alone {
         true => others = Some(exchange),
-        false if args.lead => trainer.lead(Box::new(exchange))?,
+        false if args.lead => trainer.lead(Box::new(exchange), &|| ())?,
         false => trainer.join(Box::new(exchange))?,
     }
     let no_rows = FeatureStore::new(0);
@@ -120,7 +120,8 @@ fn conclude(args: &ClusterArgs, rank: usize, place: &checkpoint::Place, trainer:
 /// Takes the steps of the first rank, which has the stream.
 fn follow(args: &ClusterArgs, mut exchange: Mpi) -> Result<RankReport> {
     let link = probe(&mut exchange)?;
-    let mut trainer = Trainer::follow(options(args)?, Box::new(exchange), |_| {})?;
+    let trainer = Trainer::follow(options(args)?, Box::new(exchange))?;
+    let mut trainer = trainer.context("rank 0 has ended")?;
     let (mut batch, mut parcel) = (PreparedBatch::default(), Vec::new());
     let mut report = RankReport { link, ..RankReport::default() };
     let (cpu, mut traffic, begun) = (machine::cpu_seconds(), trainer.traffic(), Instant::now());
