@@ -168,6 +168,22 @@ fn processes_that_train_together_learn_what_a_daemon_learns_alone() {
 }
 
 #[test]
+fn a_start_that_is_interrupted_ends_all_processes() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().canonicalize().unwrap();
+    let Some(shared) = shared(&data, 2) else { return };
+    let (mut process, begun) = (shared.spawn(), Instant::now());
+    while processes(&data).len() < 2 {
+        assert!(begun.elapsed() < PATIENCE, "there are no processes");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    // They listen to signals first of all, and then meet, which takes longer.
+    std::thread::sleep(Duration::from_millis(50));
+    processes(&data).into_iter().for_each(|pid| signal(pid, rustix::process::Signal::TERM));
+    assert!(process.ended().success());
+}
+
+#[test]
 fn processes_that_cannot_train_together_say_why() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().canonicalize().unwrap();
