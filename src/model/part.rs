@@ -35,16 +35,28 @@ impl Part {
     /// # Errors
     /// There are more or fewer values.
     pub(super) fn put<T: Copy>(&self, selected: &[T], width: usize, all: &mut [T]) -> Result<(), Error> {
-        let mut left = selected;
-        for run in &self.runs {
-            let places = all.get_mut(run.start * width..run.end * width);
-            let (own, others) =
-                left.split_at_checked(run.len() * width).ok_or_else(|| of_another("the sample"))?;
-            places.ok_or_else(|| of_another("the sample"))?.copy_from_slice(own);
-            left = others;
-        }
-        if left.is_empty() { Ok(()) } else { Err(of_another("the sample")) }
+        put_runs(&self.runs, selected, width, all)
     }
+}
+
+/// Puts values, `width` for each place of these runs, one run after another, to their places among `all`.
+///
+/// # Errors
+/// There are more or fewer values, or places beyond the last.
+pub(super) fn put_runs<T: Copy>(
+    runs: &[Range<usize>],
+    values: &[T],
+    width: usize,
+    all: &mut [T],
+) -> Result<(), Error> {
+    let mut left = values;
+    for run in runs {
+        let places = all.get_mut(run.start * width..run.end * width);
+        let (own, others) = left.split_at_checked(run.len() * width).ok_or_else(|| of_another("places"))?;
+        places.ok_or_else(|| of_another("places"))?.copy_from_slice(own);
+        left = others;
+    }
+    if left.is_empty() { Ok(()) } else { Err(of_another("places")) }
 }
 
 /// What was passed on belongs to another part of a batch than the one that is read.

@@ -6,7 +6,7 @@ use std::io::{Error, Read, Result, Write};
 
 use xxhash_rust::xxh3::Xxh3;
 
-use crate::device::exchange::{Exchange, ExchangeError, Message};
+use crate::device::exchange::{Exchange, ExchangeError, Message, to_others};
 
 /// Bytes of a piece.
 const PIECE: usize = 64 << 20;
@@ -46,8 +46,7 @@ impl<'a> Sender<'a> {
     }
 
     fn send(&mut self, sent: &[u8]) -> Result<()> {
-        let others = 1..self.exchange.ranks();
-        let mut messages: Vec<_> = others.map(|rank| Message { rank, sent, received: &mut [] }).collect();
+        let mut messages = to_others(std::iter::repeat_n(sent, self.exchange.ranks() - 1));
         self.exchange.patient_round(&mut messages, self.alive).map_err(Error::other)
     }
 }

@@ -16,7 +16,7 @@ use rayon::prelude::*;
 use super::ranks::{Ranks, RanksError, Share};
 use super::trainer::Trainer;
 use crate::device::Device;
-use crate::device::exchange::{Exchange, ExchangeError, Message, PIECE_BYTES};
+use crate::device::exchange::{Exchange, ExchangeError, Message, PIECE_BYTES, to_others};
 use crate::event::{EventTime, NodeId};
 use crate::model::tables::{read_table, read_u64, write_table, write_u64};
 use crate::model::{ModelOptions, Weights};
@@ -200,18 +200,14 @@ fn pass(exchange: &mut dyn Exchange, order: Order, parcels: &[&[u8]]) -> Result<
     let [order, key] = order.to_numbers();
     let heads: Vec<[u64; 4]> =
         parcels.iter().map(|parcel| [order, key, parcel.len() as u64, pieces as u64]).collect();
-    let sent = heads.iter().map(bytes_of).zip(1..);
-    let mut messages: Vec<_> = sent.map(|(sent, rank)| Message { rank, sent, received: &mut [] }).collect();
-    exchange.round(&mut messages)?;
+    exchange.round(&mut to_others(heads.iter().map(bytes_of)))?;
     for piece in 0..pieces {
-        let cut = |parcel: &&'_ [u8]| {
-            let place = |piece: usize| (piece * PIECE_BYTES).min(parcel.len());
-            place(piece)..place(piece + 1)
-        };
-        let sent = parcels.iter().map(|parcel| &parcel[cut(parcel)]).zip(1..);
-        let mut messages: Vec<_> =
-            sent.map(|(sent, rank)| Message { rank, sent, received: &mut [] }).collect();
-        exchange.round(&mut messages)?;
+        let cut = |parcel: &[u8]| [piece, piece + 1].map(|piece| (piece * PIECE_BYTES).min(parcel.len()));
+        let sent = parcels.iter().map(|parcel| {
+            let [begin, end] = cut(parcel);
+            &parcel[begin..end]
+        });
+        exchange.round(&mut to_others(sent))?;
     }
     Ok(())
 }

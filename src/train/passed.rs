@@ -40,8 +40,7 @@ impl PreparedBatch {
             self.neighborhood.write_part(&own, out)?;
             fanout = self.fanout();
         }
-        let nodes = self.nodes().len();
-        self.rows.write_part(&self.rows_of(needs, share, (&own, fanout)), nodes, out)
+        self.rows.write_part((needs, &self.rows_of(needs, share, (&own, fanout))), out)
     }
 
     /// Becomes the batch that was written for a rank with this share.

@@ -147,6 +147,11 @@ fn alike<'a>(own: usize, sent: &'a [u8], room: &'a mut [u8]) -> Vec<Message<'a>>
     others.map(|(rank, received)| Message { rank, sent, received }).collect()
 }
 
+/// Messages of the first rank to all others in their order, which send it nothing.
+pub fn to_others<'a>(sent: impl IntoIterator<Item = &'a [u8]>) -> Vec<Message<'a>> {
+    sent.into_iter().zip(1..).map(|(sent, rank)| Message { rank, sent, received: &mut [] }).collect()
+}
+
 /// Bytes of a message at most, where what is passed may be longer: MPI counts those of one in 31 bits.
 pub const PIECE_BYTES: usize = 1 << 30;
 
@@ -175,8 +180,6 @@ fn first_to_others(
     if !is_first {
         return exchange.round(&mut [Message { rank: 0, sent: &[], received: bytes }]);
     }
-    let others = 1..exchange.ranks();
-    let mut messages: Vec<_> =
-        others.map(|rank| Message { rank, sent: &*bytes, received: &mut [] }).collect();
-    exchange.round(&mut messages)
+    let others = exchange.ranks() - 1;
+    exchange.round(&mut to_others(std::iter::repeat_n(&*bytes, others)))
 }

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use super::FeatureRows;
 use crate::device::Device;
-use crate::model::part::of_another;
-use crate::model::tables::{read_table, read_table_into, read_u64, write_table, write_u64};
+use crate::model::part::{of_another, put_runs};
+use crate::model::tables::{read_table, read_table_into, write_table, write_u64};
 use crate::model::{EMPTY_SLOT, Needs};
 use crate::nn::Tensor;
 use crate::sampler::MessageFlowGraph;
@@ -27,14 +27,14 @@ pub struct RowsOfRank {
 }
 
 impl FeatureRows {
-    /// Writes what [`read_part`](Self::read_part) reads, of a batch of `nodes` distinct nodes.
+    /// Writes what [`read_part`](Self::read_part) reads, for a model with these needs.
     ///
     /// # Errors
     /// What `out` reports.
     ///
     /// # Panics
     /// If a GPU reads rows in place, or nodes are read that have no rows.
-    pub fn write_part(&self, read: &RowsOfRank, nodes: usize, out: &mut impl Write) -> Result<()> {
+    pub fn write_part(&self, (needs, read): (&Needs, &RowsOfRank), out: &mut impl Write) -> Result<()> {
         assert!(self.in_place.is_none(), "rows that a GPU reads in place are not passed on");
         let (mut places, mut order) = (vec![EMPTY_SLOT; self.edges.len()], Vec::<usize>::new());
         let mut renumber = |number: &u32| {
@@ -56,13 +56,11 @@ impl FeatureRows {
         let typed = if self.types.is_empty() { &[][..] } else { &order };
         write_table(out, &typed.iter().map(|&number| self.types[number]).collect::<Vec<_>>())?;
         let width = self.edge_rows.as_ref().map_or(0, |rows| rows.cols());
-        write_u64(out, width as u64)?;
         write_u64(out, (order.len() * width) as u64)?;
         if let Some(rows) = &self.edge_rows {
             order.iter().try_for_each(|&number| out.write_all(bytemuck::cast_slice(rows.row(number))))?;
         }
-        let width = self.node_rows.len().checked_div(nodes).unwrap_or(0);
-        write_u64(out, width as u64)?;
+        let width = if read.nodes.is_empty() { 0 } else { needs.node_feature_dim };
         write_table(out, &self.node_rows[read.nodes.start * width..read.nodes.end * width])
     }
 
@@ -105,23 +103,21 @@ impl FeatureRows {
         {
             return Err(of_another("numbers of rows"));
         }
-        let width = usize::try_from(read_u64(input)?).unwrap_or(usize::MAX);
-        let values: Vec<f32> = read_table(input)?;
-        if width != needs.edge_row_dim - usize::from(typed) || values.len() != count * width {
+        let (width, values) = (needs.edge_row_dim - usize::from(typed), read_table::<f32>(input)?);
+        if values.len() != count * width {
             return Err(of_another("rows of edges"));
         }
         let rows = || Arc::new(Tensor::from_vec(&Device::Cpu, count, width, values));
         self.edge_rows = (width > 0).then(rows);
-        let width = usize::try_from(read_u64(input)?).unwrap_or(usize::MAX);
         read_table_into(input, &mut self.node_rows)?;
         let own = self.node_rows.len();
-        let expected = if read.nodes.is_empty() { 0 } else { needs.node_feature_dim };
-        if width != expected && own > 0 || own != read.nodes.len() * expected {
+        let width = if read.nodes.is_empty() { 0 } else { needs.node_feature_dim };
+        if own != read.nodes.len() * width {
             return Err(of_another("rows of nodes"));
         }
         // At their places among those of all nodes, of which no others are read.
-        self.node_rows.resize(nodes * expected, 0.0);
-        self.node_rows.copy_within(..own, read.nodes.start * expected);
+        self.node_rows.resize(nodes * width, 0.0);
+        self.node_rows.copy_within(..own, read.nodes.start * width);
         Ok(())
     }
 }
@@ -133,14 +129,7 @@ fn place(
     found: &[u32],
     (count, all): (usize, &mut Vec<u32>),
 ) -> Result<()> {
-    let (mut left, of_runs) = (found, if is_read { runs } else { &[] });
     all.clear();
     all.resize(if is_read { count } else { 0 }, EMPTY_SLOT);
-    for run in of_runs {
-        let places = all.get_mut(run.clone()).ok_or_else(|| of_another("numbers of rows"))?;
-        let (own, others) = left.split_at_checked(run.len()).ok_or_else(|| of_another("numbers of rows"))?;
-        places.copy_from_slice(own);
-        left = others;
-    }
-    if left.is_empty() { Ok(()) } else { Err(of_another("numbers of rows")) }
+    put_runs(if is_read { runs } else { &[] }, found, 1, all)
 }
