@@ -71,11 +71,10 @@ impl PreparedBatch {
             return Err(damaged("the events that are scored"));
         }
         let own = self.own_seeds(needs, share);
-        let (mut fanout, mut slots) = (0, 0);
+        let mut fanout = 0;
         if self.has_sample() {
             fanout = needs.fanout;
             self.neighborhood.read_part(&own, fanout, input)?;
-            slots = self.neighborhood.neighbors().len();
             let seeds = self.neighborhood.pairs().len();
             if self.scored.is_empty() || seeds != self.pairs.blocks() * self.scored.len() {
                 return Err(damaged("its seeds"));
@@ -83,7 +82,8 @@ impl PreparedBatch {
         }
         let nodes = self.nodes().len();
         let read = self.rows_of(needs, share, (&own, fanout));
-        self.rows.read_part((needs, &read), (nodes, slots), input)?;
+        let neighbors = if self.has_sample() { self.neighborhood.neighbors() } else { &[] };
+        self.rows.read_part((needs, &read), (nodes, neighbors), input)?;
         self.has_rows = true;
         Ok(())
     }

@@ -19,6 +19,7 @@ use evergraph::train::{PreparedBatch, RanksError, StepMode, TrainError, Trainer,
 
 use serde_json::Value;
 
+use crate::hostile::setting;
 use crate::shards::{BEFORE, STEP, prepare, prepare_some, step_by, try_step};
 use crate::skip::skipped;
 use crate::tgn_stream::{BATCH, Stream, options, tgn, wide};
@@ -376,9 +377,9 @@ fn damaged_orders_end_a_rank_with_an_error() {
     follow(Box::new(Replayed(whole.clone().into()))).unwrap();
     // Parcels begin with the length of their changes.
     let long: Vec<usize> = (0..whole.len()).filter(|&i| whole[i].len() > 500).collect();
-    let mut refused = 0;
-    for case in 0..400_u64 {
-        let draw = |word: u64, below: usize| rng::below([case, word, 0, 57], below as u32) as usize;
+    let (mut refused, seed) = (0, setting("EVERGRAPH_FUZZ_SEED", 57) as u64);
+    for case in 0..setting("EVERGRAPH_FUZZ_CASES", 400) as u64 {
+        let draw = |word: u64, below: usize| rng::below([case, word, 0, seed], below as u32) as usize;
         let mut damaged = whole.clone();
         let message = &mut damaged[long[draw(0, long.len())]];
         let at = draw(1, message.len() - 8);

@@ -64,22 +64,22 @@ impl FeatureRows {
         write_table(out, &self.node_rows[read.nodes.start * width..read.nodes.end * width])
     }
 
-    /// Becomes the rows that were written of a batch of so many distinct `nodes` and `slots`, for a rank that reads the
-    /// same for a model with these needs.
+    /// Becomes the rows that were written of a batch of so many distinct `nodes` and a sample with these `neighbors`,
+    /// for a rank that reads the same for a model with these needs.
     ///
     /// # Errors
     /// The bytes are damaged or for another rank.
     pub fn read_part(
         &mut self,
         (needs, read): (&Needs, &RowsOfRank),
-        (nodes, slots): (usize, usize),
+        (nodes, neighbors): (usize, &[u32]),
         input: &mut impl Read,
     ) -> Result<()> {
         self.clear();
         let mut found = Vec::new();
         let (has_edges, has_messages) = (needs.edge_row_dim > 0, needs.reads_messages());
         read_table_into(input, &mut found)?;
-        place((has_edges, &read.slots), &found, (slots, &mut self.slots))?;
+        place((has_edges, &read.slots), &found, (neighbors.len(), &mut self.slots))?;
         read_table_into(input, &mut found)?;
         let runs = std::slice::from_ref(&read.messages);
         place((has_messages, runs), &found, (nodes, &mut self.messages))?;
@@ -89,12 +89,14 @@ impl FeatureRows {
         read_table_into(input, &mut self.types)?;
         let (count, typed) = (self.edges.len(), needs.edge_types > 0);
         let is_there = |number: &u32| (*number as usize) < count;
-        let mut slots = self.slots.iter().filter(|number| **number != EMPTY_SLOT);
+        // A slot has a row if it has a neighbor.
+        let mut slots = self.slots.iter().zip(neighbors);
         let waiting = self.messages.iter().zip(&self.message_edges).enumerate();
         let mut waiting = waiting.filter(|(place, (_, edge))| {
             read.messages.contains(place) && **edge != MessageFlowGraph::NO_EDGE
         });
-        if !slots.all(is_there)
+        if !slots
+            .all(|(row, neighbor)| if *neighbor == EMPTY_SLOT { *row == EMPTY_SLOT } else { is_there(row) })
             || !waiting.all(|(_, (number, _))| is_there(number))
             || !self.next_messages.iter().all(is_there)
             || self.next_messages.len() != read.next_messages

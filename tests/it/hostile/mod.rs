@@ -47,7 +47,7 @@ const WORDS: &[u64] =
     &[0, 1, 255, 1 << 16, 1 << 30, 1 << 31, u32::MAX as u64, 1 << 40, 1 << 62, 1 << 63, u64::MAX];
 
 /// How often, and from which seed.
-fn setting(name: &str, default: usize) -> usize {
+pub fn setting(name: &str, default: usize) -> usize {
     std::env::var(name).map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name} is no number")))
 }
 
