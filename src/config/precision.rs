@@ -12,11 +12,11 @@ use crate::serving::IndexPrecision;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum MatmulPrecision {
-    /// bf16 on a CPU with AMX, otherwise f32.
+    /// bf16 on a CPU that is faster in it, otherwise f32.
     Auto,
     /// f32.
     F32,
-    /// Factors in bf16 and sums in f32, for which the CPU needs AMX.
+    /// Factors in bf16 and sums in f32, for which the CPU needs AMX, or to be one of AMD's with AVX512-BF16.
     Bf16,
 }
 
@@ -25,7 +25,9 @@ impl MatmulPrecision {
     #[must_use]
     pub fn objection(self) -> Option<&'static str> {
         let lacks = self == Self::Bf16 && !matmul::has_bf16();
-        lacks.then_some("must be auto or f32: this CPU has no AMX, or this process may not use it")
+        lacks.then_some(
+            "must be auto or f32: this CPU has neither AMX, for this process to use, nor is it AMD's with AVX512-BF16",
+        )
     }
 
     /// What a command computes in.

@@ -11,9 +11,13 @@
 #![allow(unsafe_code)]
 
 #[cfg(target_arch = "x86_64")]
+mod amx;
+#[cfg(target_arch = "x86_64")]
 mod pack;
 #[cfg(target_arch = "x86_64")]
 mod tiles;
+#[cfg(target_arch = "x86_64")]
+mod vectors;
 
 use std::cell::Cell;
 use std::thread::LocalKey;
@@ -32,10 +36,6 @@ const PIECE: usize = 256;
 
 /// A sum is cut into at most this many pieces: each costs a matrix to add up.
 const PIECES_MAX: usize = 4;
-
-/// The same as [`PARALLEL_FROM`] for products in bf16, which take a fraction of the time.
-#[cfg(target_arch = "x86_64")]
-const TILES_PARALLEL_FROM: usize = 1 << 22;
 
 /// Columns, and length of sums, from which on a product in bf16 is faster. The number of rows has no say: whether a
 /// row is rounded must not depend on which others are computed with it.
@@ -189,7 +189,8 @@ impl Precision {
     }
 }
 
-/// Whether this CPU has a unit for products in bf16: AMX, and a kernel that lets this process use it.
+/// Whether this CPU multiplies in bf16 faster than in f32: it has AMX, and a kernel that lets this process use it, or
+/// it is one of AMD's with AVX-512's product of bf16.
 #[must_use]
 pub fn has_bf16() -> bool {
     #[cfg(target_arch = "x86_64")]
@@ -249,8 +250,8 @@ pub fn matmul(destination: ViewMut<'_>, into: Into, scale: f32, a: View<'_>, b: 
     );
     #[cfg(target_arch = "x86_64")]
     if PRECISION.get() == Precision::Bf16 && n.min(k) >= BF16_FROM && tiles::present() {
-        let shared = m * n * k >= TILES_PARALLEL_FROM && !ALONE.get();
-        return tiles::product(destination, into, scale, (a.rows_as_lines(), b.t().rows_as_lines()), shared);
+        let factors = (a.rows_as_lines(), b.t().rows_as_lines());
+        return tiles::product(destination, into, scale, factors, ALONE.get());
     }
     let pieces = pieces(m, n, k);
     if pieces > 1 {

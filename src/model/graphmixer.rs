@@ -21,7 +21,7 @@ use super::attention::LAYER_NORM_EPSILON;
 use super::builder::{Builder, ModelError};
 use super::link::LinkPredictor;
 use super::options::options;
-use super::{EMPTY_SLOT, EmbeddingInput, Hop};
+use super::{EMPTY_SLOT, EmbeddingInput, Hop, Needs};
 use crate::nn::{Groups, ParamId, Reduce, SlotMixing, Tape, TimeEncoder, Var};
 
 /// Values between the two layers along the channels, per channel.
@@ -41,8 +41,8 @@ options! {
     }
     /// Share of values dropped while training, behind each layer of a block.
     dropout: 0.4,
-    // The most recent edges of each seed.
-    needs |options| options.recent(options.fanout, 1)
+    // The most recent edges of each seed. A token is wide, and parts have no nodes in common that each would compute.
+    needs |options| Needs { part_events: 25, ..options.recent(options.fanout, 1) }
 }
 
 /// The parameters of a GraphMixer.

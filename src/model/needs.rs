@@ -39,6 +39,9 @@ pub struct Needs {
     pub embedding_dim: usize,
     /// How walks are counted, in a model that scores pairs by them: alone, or beside embeddings.
     pub walks: Option<WalkOptions>,
+    /// Events of a part of a batch at least: a pass computes parts side by side, and what it keeps of a part's slots
+    /// should stay in a core's cache.
+    pub part_events: usize,
 }
 
 impl Needs {
@@ -64,6 +67,7 @@ impl Needs {
             edge_types: types.known,
             embedding_dim,
             walks: None,
+            part_events: 100,
         }
     }
 

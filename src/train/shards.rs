@@ -36,9 +36,6 @@ use crate::nn::{Gradients, Mode, Parameters, Tape, TapePool, Tensor};
 /// Parts of a large batch; a power of two.
 pub(super) const SHARDS: usize = 8;
 
-/// Events of a part at least: fewer make small products, and nodes that several parts ask about are computed in each.
-const EVENTS_MIN: usize = 100;
-
 /// What a shard keeps from step to step.
 pub(super) struct Shard {
     pool: TapePool,
@@ -76,7 +73,7 @@ struct Scores(Vec<f32>);
 /// Into how many parts a batch of `events` is cut.
 pub(super) fn parts(needs: &Needs, events: usize) -> usize {
     let whole = needs.layers > 1 || needs.snapshots > 1;
-    let most = if whole { 1 } else { (events / EVENTS_MIN).clamp(1, SHARDS) };
+    let most = if whole { 1 } else { (events / needs.part_events).clamp(1, SHARDS) };
     1 << most.ilog2()
 }
 

@@ -1,4 +1,4 @@
-//! Products in bf16 on a CPU with AMX: what they are of rounded factors, in every orientation and at every edge, the same
+//! Products in bf16 on a CPU that is faster in it: what they are of rounded factors, in every orientation and at every edge, the same
 //! shared or alone; and steps that are made of them.
 
 use evergraph::device::Device;
@@ -8,10 +8,10 @@ use evergraph::train::{StepMode, Trainer, TrainerOptions};
 use crate::skip::skipped;
 use crate::tgn_stream::{BATCH, Sight, Stream, wide};
 
-/// Whether this CPU has AMX; says so where not.
+/// Whether this CPU is faster in bf16; says so where not.
 fn there() -> bool {
     if !has_bf16() {
-        skipped("this CPU has no AMX, by which matrices are multiplied in bf16");
+        skipped("this CPU has no unit by which matrices are multiplied in bf16");
     }
     has_bf16()
 }
@@ -178,7 +178,7 @@ fn steps_in_bf16_learn_nearly_the_same_and_the_same_at_any_number_of_threads() {
         assert!(run(wide(), threads).1 == saved, "{threads} threads");
     }
     let (exact, other) = run(TrainerOptions { precision: Precision::F32, ..wide() }, 1);
-    assert!(saved != other, "products of {BATCH} events are large enough for AMX");
+    assert!(saved != other, "products of {BATCH} events are large enough for bf16");
     // The first steps differ by rounding; what it adds up to later is other, and not worse but by chance.
     for (step, (found, expected)) in losses.iter().zip(&exact).take(3).enumerate() {
         assert!((found - expected).abs() < 0.02 * expected, "step {step}: {found} for {expected}");

@@ -18,12 +18,12 @@ pub(super) const LINES: usize = 16;
 /// Values of a line in a tile.
 pub(super) const DEPTH: usize = 32;
 /// Pairs in a row of a tile.
-const PAIRS: usize = 16;
+pub(super) const PAIRS: usize = 16;
 
 /// 16 rows of 16 pairs of bf16 numbers: 1 KiB.
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
-pub(super) struct Tile([u32; LINES * PAIRS]);
+pub(super) struct Tile(pub(super) [u32; LINES * PAIRS]);
 
 impl Tile {
     /// Of zeros.
@@ -39,6 +39,13 @@ pub(super) struct Factor<'a> {
     pub depth: usize,
     pub line_stride: usize,
     pub place_stride: usize,
+}
+
+impl Factor<'_> {
+    /// Of which side its numbers lie in memory.
+    pub(super) fn lies_as(&self) -> Side {
+        if self.place_stride == 1 { Side::Left } else { Side::Right }
+    }
 }
 
 /// Which factor of a product.
@@ -60,19 +67,22 @@ struct Part {
 /// Packs lines `first..first + 16` into tiles, one for every 32 values of their depth.
 #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
 pub(super) fn pack(tiles: &mut [Tile], factor: Factor<'_>, first: usize, side: Side) {
+    pack_as_it_lies(tiles, factor, first);
+    if side != factor.lies_as() {
+        tiles.iter_mut().for_each(|tile| transpose(tile));
+    }
+}
+
+/// Packs the same into tiles of the side that takes no transposing: [`Factor::lies_as`].
+#[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
+pub(super) fn pack_as_it_lies(tiles: &mut [Tile], factor: Factor<'_>, first: usize) {
     let lines = LINES.min(factor.lines - first);
     for (index, tile) in tiles.iter_mut().enumerate() {
         let from = index * DEPTH;
         let part = Part { first, lines, from, depth: DEPTH.min(factor.depth - from) };
-        let filled = if factor.place_stride == 1 {
-            along_lines(tile, factor, part);
-            Side::Left
-        } else {
-            across_lines(tile, factor, part);
-            Side::Right
-        };
-        if side != filled {
-            transpose(tile);
+        match factor.lies_as() {
+            Side::Left => along_lines(tile, factor, part),
+            Side::Right => across_lines(tile, factor, part),
         }
     }
 }
