@@ -18,7 +18,7 @@ PEERS = {"pyg_tgn": "PyG", "torch_graphmixer": "torch"}
 # What we set out for: events a second, times the peer's, and in any case no worse accuracy.
 TARGETS = {"tgn": {"events": 50_000, "times": 5}, "graphmixer": {"times": 5}}
 # What to know about the numbers in which Evergraph multiplied.
-WHY = {"f32": "", "bf16": " with sums in f32 (`learner.matmul_precision`)"}
+WHY = {"f32": "", "bf16": ", with sums in f32 (`learner.matmul_precision`)"}
 PHASES = ("sample", "gather", "wait", "forward", "backward", "optimizer", "memory")
 
 PAGE = """# Training compared with PyG and torch
