@@ -5,8 +5,8 @@ In each round everybody trains on the same events, evergraph's models each follo
 other way around, so that a slow minute of the machine meets all. A figure is the median of the rounds. A peer is a
 process that learns on from round to round and is stopped between; after an epoch it scores validation and test. What
 accuracy evergraph's models have after as many epochs is measured by `evergraph eval`. A peer is tried in several
-settings, each in a process of its own, and the fastest counts: PyG's TGN with one thread as well, and with --peer-bf16
-every peer with products in bf16 allowed. Needs the standard library.
+settings, each in a process of its own, and the fastest counts: with products in bf16 allowed, and PyG's TGN with one
+thread as well. Needs the standard library.
 """
 
 import argparse
@@ -78,7 +78,6 @@ def parse():
     parser.add_argument("--events", default="wikipedia", help="name of the event file")
     parser.add_argument("--threads", type=int, default=2, help="threads of everybody")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="rounds of which the median counts")
-    parser.add_argument("--peer-bf16", action="store_true", help="try peers with products in bf16, too")
     parser.add_argument("--pair", action="append", choices=list(PAIRS), help="only this one; may be given again")
     return parser.parse_args()
 
@@ -88,7 +87,7 @@ class Pair:
 
     def __init__(self, name, arguments, stack):
         self.name, self.arguments, self.settings = name, arguments, PAIRS[name]
-        tried = [(arguments.threads, "f32")] + [(arguments.threads, "bf16")] * arguments.peer_bf16
+        tried = [(arguments.threads, "f32"), (arguments.threads, "bf16")]
         if self.settings["peer"] == "pyg_tgn" and arguments.threads > 1:
             tried.append((1, "f32"))
         self.peer, *self.others = (

@@ -77,9 +77,8 @@ The median round. Evergraph samples and gathers in parallel with a step; the tim
 
 - **Threads.** Evergraph samples and gathers the next batches on one thread more, beside those that compute a step; how long
   that takes is in the columns above.
-- **Products of matrices.** Evergraph's are in {precision} here{why}. The peers' are in f32. With `--peer-bf16` of
-  `benches/learn/measure.py` they are tried with products in bf16 allowed, too
-  (`torch.set_float32_matmul_precision("medium")`), and the fastest setting counts.{settings}
+- **Products of matrices.** Evergraph's are in {precision} here{why}. The peers are tried in f32 and with
+  products in bf16 allowed (`torch.set_float32_matmul_precision("medium")`), and the fastest setting counts.{settings}
 - **PyG's TGN** is made of its `TGNMemory`, `IdentityMessage`, `LastAggregator`, `LastNeighborLoader` and
   `TransformerConv` as its TGN example has them: memory, time encoding and embedding of {width}, 10 neighbors, two
   heads, dropout 0.1. Its attention adds the projected row of the node and ends there; Evergraph's goes on with an

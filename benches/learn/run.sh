@@ -2,7 +2,7 @@
 # Trains evergraph's models beside PyG's TGN and a GraphMixer in torch on the same events, and writes
 # docs/benchmarks/learn.json, docs/benchmarks/learn.md and its plot.
 #
-#   benches/learn/run.sh --data DIR [--threads 2] [--rounds 3] [--pair NAME]... [--events NAME] [--peer-bf16]
+#   benches/learn/run.sh --data DIR [--threads 2] [--rounds 3] [--pair NAME]... [--events NAME]
 #
 # DIR holds wikipedia.csv.gz, columns src, dst, ts, and in protocol/ its masked nodes and the negatives of validation
 # and test. The peers are installed from PyPI to .cache/ops/peers (5.4 GB, once, shared with benches/ops); PYTHON names
