@@ -5,8 +5,8 @@ In each round everybody trains on the same events, evergraph's models each follo
 other way around, so that a slow minute of the machine meets all. A figure is the median of the rounds. A peer is a
 process that learns on from round to round and is stopped between; after an epoch it scores validation and test. What
 accuracy evergraph's models have after as many epochs is measured by `evergraph eval`. A peer is tried in several
-settings, each in a process of its own, and the fastest counts: with products in bf16 allowed, and PyG's TGN with one
-thread as well. Needs the standard library.
+settings, each in a process of its own, and the fastest counts: in f32, with products in bf16 allowed, and PyG's TGN in
+f32 with one thread. Needs the standard library.
 """
 
 import argparse

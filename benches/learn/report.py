@@ -180,7 +180,8 @@ def verdict(rows):
     if not missed:
         return "All targets are met."
     names = "; ".join(f"{model} in batches of {batch}, {wanted}: {found}" for model, batch, wanted, found, _ in missed)
-    return f"{len(missed)} of {len(list(targets(rows)))} targets are missed: {names}."
+    are = "is" if len(missed) == 1 else "are"
+    return f"{len(missed)} of {len(list(targets(rows)))} targets {are} missed: {names}."
 
 
 def seconds(row):

@@ -80,8 +80,8 @@ pub struct EvalArgs {
     #[arg(long, value_name = "N", default_value_t = GRADIENT_DELAY_BATCHES)]
     #[arg(value_parser = clap::value_parser!(u64).range(..=50))]
     pub gradient_delay_batches: u64,
-    /// In which numbers the CPU multiplies matrices to train; auto is bf16 on a CPU with AMX and on
-    /// AMD's with AVX512-BF16, and otherwise f32
+    /// In which numbers the CPU multiplies matrices to train; auto is bf16 on Intel's
+    /// CPUs with AMX and AMD's with AVX512-BF16, f32 on others
     #[arg(long, value_enum, default_value_t = MatmulPrecision::Auto)]
     pub matmul_precision: MatmulPrecision,
     /// Share of activations dropped while training; 0.4 for graphmixer and 0.1 for others if not given

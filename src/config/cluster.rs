@@ -49,8 +49,10 @@ impl Config {
             "must be 1 where device.use is cuda: ranks train on CPUs",
         );
         let batch = self.learner.batch_events;
-        let allowed = "must be at most learner.batch_events / 100, or there is no share for each";
-        faults.require(batch >= 100 * ranks, "learner.ranks", ranks, allowed);
+        let part = self.trainer_options().model.needs().part_events;
+        let allowed =
+            "must be at most learner.batch_events / 100, for graphmixer / 25, or there is no share for each";
+        faults.require(batch >= part * ranks, "learner.ranks", ranks, allowed);
         let allowed = "must be 1, unless model.kind is tgn, jodie or graphmixer, and \
                        learner.gradient_delay_batches is 0";
         let is_shared = not_shared(&self.trainer_options()).is_none();

@@ -16,7 +16,7 @@ pub enum MatmulPrecision {
     Auto,
     /// f32.
     F32,
-    /// Factors in bf16 and sums in f32, for which the CPU needs AMX, or to be one of AMD's with AVX512-BF16.
+    /// Factors in bf16 and sums in f32: on Intel's CPUs with AMX and AMD's with AVX512-BF16.
     Bf16,
 }
 
@@ -26,7 +26,7 @@ impl MatmulPrecision {
     pub fn objection(self) -> Option<&'static str> {
         let lacks = self == Self::Bf16 && !matmul::has_bf16();
         lacks.then_some(
-            "must be auto or f32: this CPU has neither AMX, for this process to use, nor is it AMD's with AVX512-BF16",
+            "must be auto or f32: bf16 needs AMX that this process may use, or a CPU of AMD with AVX512-BF16",
         )
     }
 

@@ -168,7 +168,8 @@ impl Daemon {
         let began_unix_ms = beginning::began(found.as_ref().map(|found| found.file.head), unix_ms());
         let mut learned = open_learned(config, &store, found, &placement.device)?;
         if let Some(precision) = learned.trainer.precision() {
-            tracing::info!(matmul_precision = precision.name(), "the CPU computes what is learned");
+            let (matmul_precision, unit) = (precision.name(), precision.unit());
+            tracing::info!(matmul_precision, unit, "the CPU computes what is learned");
         }
         let keeping = learned.keeping(&store.index.stores.graph);
         let snapshot = store.rebuild(keeping, &starting)?;

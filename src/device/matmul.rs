@@ -167,8 +167,8 @@ pub enum Precision {
     /// As they come.
     #[default]
     F32,
-    /// Rounded to bf16, of 8 bits, to the nearest, where the CPU has a unit for it and rows are long enough to gain;
-    /// otherwise as they come.
+    /// Rounded to bf16, of 8 significant bits, to the nearest, where the CPU has a unit for it and rows are long enough
+    /// to gain; otherwise as they come.
     Bf16,
 }
 
@@ -182,6 +182,12 @@ impl Precision {
         }
     }
 
+    /// What multiplies in it beyond ordinary vectors, by name: `AMX` or `AVX512-BF16`.
+    #[must_use]
+    pub fn unit(self) -> Option<&'static str> {
+        if self == Self::Bf16 { bf16_unit() } else { None }
+    }
+
     /// What this CPU computes fastest.
     #[must_use]
     pub fn fastest() -> Self {
@@ -193,10 +199,14 @@ impl Precision {
 /// it is one of AMD's with AVX-512's product of bf16.
 #[must_use]
 pub fn has_bf16() -> bool {
+    bf16_unit().is_some()
+}
+
+fn bf16_unit() -> Option<&'static str> {
     #[cfg(target_arch = "x86_64")]
-    return tiles::present();
+    return tiles::unit_name();
     #[cfg(not(target_arch = "x86_64"))]
-    return false;
+    return None;
 }
 
 thread_local! {
@@ -249,7 +259,7 @@ pub fn matmul(destination: ViewMut<'_>, into: Into, scale: f32, a: View<'_>, b: 
         destination.columns
     );
     #[cfg(target_arch = "x86_64")]
-    if PRECISION.get() == Precision::Bf16 && n.min(k) >= BF16_FROM && tiles::present() {
+    if PRECISION.get() == Precision::Bf16 && n.min(k) >= BF16_FROM && has_bf16() {
         let factors = (a.rows_as_lines(), b.t().rows_as_lines());
         return tiles::product(destination, into, scale, factors, ALONE.get());
     }

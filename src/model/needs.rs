@@ -39,8 +39,8 @@ pub struct Needs {
     pub embedding_dim: usize,
     /// How walks are counted, in a model that scores pairs by them: alone, or beside embeddings.
     pub walks: Option<WalkOptions>,
-    /// Events of a part of a batch at least: a pass computes parts side by side, and what it keeps of a part's slots
-    /// should stay in a core's cache.
+    /// Events of a part of a batch at least; a pass computes parts side by side. Smaller parts make smaller products,
+    /// and rows of nodes that several parts ask about are computed in each; larger ones leave the caches.
     pub part_events: usize,
 }
 

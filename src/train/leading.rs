@@ -100,7 +100,7 @@ impl Trainer {
 
     /// A digest of what was passed on, and of the options that are no part of it, such as the learning rate.
     fn digest_with(&self, passed: u64) -> u64 {
-        xxh3_64(format!("{passed:x} {:?}", self.options).as_bytes())
+        xxh3_64(format!("{passed:x} {:?} {:?}", self.options, self.options.precision.unit()).as_bytes())
     }
 
     /// Follows the next order of the first rank, which may take as long as it likes; `false` when it is the last.

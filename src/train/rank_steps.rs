@@ -40,8 +40,9 @@ impl Trainer {
         let mut ranks = Ranks::new(exchange);
         if ranks.count() > 1 {
             let mut digest = Digest(Xxh3::new());
-            // What is no part of the saved bytes, such as the learning rate, is one of the options.
-            digest.0.update(format!("{:?}", self.options).as_bytes());
+            // What is no part of the saved bytes, such as the learning rate, is one of the options; bits depend on what
+            // multiplies.
+            digest.0.update(format!("{:?} {:?}", self.options, self.options.precision.unit()).as_bytes());
             self.save(&mut digest).map_err(RanksError::State)?;
             ranks.compare(digest.0.digest(), self.steps)?;
         }

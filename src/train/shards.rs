@@ -7,9 +7,9 @@
 //! ```
 //! The tapes of a line are computed side by side, by one thread each. The operations of a step are too short to share
 //! each of them among threads: most of the time would go into waiting for one another. So the batch is cut at fixed
-//! places into a number of parts that its size alone decides, each part is begun by one thread, which computes its
-//! products alone, in matrices that stay in its cache, and sums over parts are made in a fixed binary tree: the same
-//! bits at any number of threads. The loss is a mean over events, so a part's share in it is that of its events. Where
+//! places into a number of parts that its size and the model decide, each part is begun by one thread, which computes
+//! its products alone, in matrices that stay in its cache, and sums over parts are made in a fixed binary tree: the
+//! same bits at any number of threads. The loss is a mean over events, so a part's share in it is that of its events. Where
 //! several processes train together, each begins some of the parts, and they exchange what the next line reads
 //! ([`ranks`](super::ranks)).
 //!
@@ -315,14 +315,16 @@ fn add_up(shards: &mut [Shard]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{ModelOptions, TgatOptions, TgnOptions};
+    use crate::model::{GraphMixerOptions, ModelOptions, TgatOptions, TgnOptions};
 
     #[test]
-    fn the_size_of_a_batch_decides_its_parts() {
+    fn the_size_of_a_batch_and_the_model_decide_its_parts() {
         let needs = |model: ModelOptions| model.needs();
         let tgn = needs(TgnOptions::default().into());
         let numbers = [1, 199, 200, 399, 400, 600, 800, 100_000].map(|events| parts(&tgn, events));
         assert_eq!(numbers, [1, 1, 2, 2, 4, 4, 8, 8]);
+        let mixer = needs(GraphMixerOptions::default().into());
+        assert_eq!([49, 50, 100, 200, 600].map(|events| parts(&mixer, events)), [1, 2, 4, 8, 8]);
         let two_layers = needs(TgatOptions::default().into());
         assert_eq!(parts(&two_layers, 200), 1);
         let ranges: Vec<_> = (0..4).map(|i| cut(i, 4, 203)).collect();

@@ -151,10 +151,11 @@ fn gradients_of_parts_add_up_to_that_of_the_batch() {
         };
         let whole = gradient(BEFORE..BEFORE + STEP);
         // Each a batch of its own, too small to be cut.
-        let mut sum = vec![0.0; whole.len()];
-        for first in (BEFORE..BEFORE + STEP).step_by(100) {
-            let part = gradient(first..first + 100);
-            sum.iter_mut().zip(part).for_each(|(sum, value)| *sum += value / 8.0);
+        let (mut sum, events) = (vec![0.0; whole.len()], model.needs().part_events);
+        for first in (BEFORE..BEFORE + STEP).step_by(events) {
+            let part = gradient(first..first + events);
+            let share = events as f32 / STEP as f32;
+            sum.iter_mut().zip(part).for_each(|(sum, value)| *sum += value * share);
         }
         assert_close(&whole, &sum);
     }

@@ -80,7 +80,7 @@ pub(super) unsafe fn end() {
 /// Computes rows of a product.
 ///
 /// # Safety
-/// The CPU has the unit, and this thread has called [`begin`].
+/// The CPU has the unit, and this thread has called [`begin`]. Tiles are laid out as those of their sides.
 #[target_feature(enable = "avx512f")]
 pub(super) unsafe fn multiply(rows: &mut Rows<'_>, factors: Packed<'_>) {
     let Packed { left, right, depth, .. } = factors;

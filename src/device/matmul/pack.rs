@@ -42,7 +42,7 @@ pub(super) struct Factor<'a> {
 }
 
 impl Factor<'_> {
-    /// Of which side its numbers lie in memory.
+    /// The side whose tiles have its values in the order of memory.
     pub(super) fn lies_as(&self) -> Side {
         if self.place_stride == 1 { Side::Left } else { Side::Right }
     }
@@ -64,25 +64,20 @@ struct Part {
     depth: usize,
 }
 
-/// Packs lines `first..first + 16` into tiles, one for every 32 values of their depth.
+/// Packs lines `first..first + 16` into tiles laid out as those of a side, one for every 32 values of their depth. Only
+/// the side that the factor [lies as](Factor::lies_as) takes no transposing.
 #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
 pub(super) fn pack(tiles: &mut [Tile], factor: Factor<'_>, first: usize, side: Side) {
-    pack_as_it_lies(tiles, factor, first);
-    if side != factor.lies_as() {
-        tiles.iter_mut().for_each(|tile| transpose(tile));
-    }
-}
-
-/// Packs the same into tiles of the side that takes no transposing: [`Factor::lies_as`].
-#[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
-pub(super) fn pack_as_it_lies(tiles: &mut [Tile], factor: Factor<'_>, first: usize) {
-    let lines = LINES.min(factor.lines - first);
+    let (lines, lies_as) = (LINES.min(factor.lines - first), factor.lies_as());
     for (index, tile) in tiles.iter_mut().enumerate() {
         let from = index * DEPTH;
         let part = Part { first, lines, from, depth: DEPTH.min(factor.depth - from) };
-        match factor.lies_as() {
+        match lies_as {
             Side::Left => along_lines(tile, factor, part),
             Side::Right => across_lines(tile, factor, part),
+        }
+        if side != lies_as {
+            transpose(tile);
         }
     }
 }

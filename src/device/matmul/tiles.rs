@@ -4,8 +4,8 @@
 //! Either is so fast that the way there counts: each factor is rounded and packed once (see [`pack`](super::pack)), in
 //! the order in which it is read.
 //!
-//! An element is summed in the order of its places, so it has the same bits whatever else is in the matrix, however
-//! rows are shared among threads. Between the two units bits differ.
+//! An element is summed in an order that its length alone decides, so it has the same bits whatever else is in the
+//! matrix, however rows are shared among threads. The units have other orders, so bits differ between them.
 
 use std::cell::RefCell;
 use std::sync::OnceLock;
@@ -13,7 +13,7 @@ use std::thread::LocalKey;
 
 use rayon::prelude::*;
 
-use super::pack::{DEPTH, Factor, LINES, Side, Tile, pack, pack_as_it_lies};
+use super::pack::{DEPTH, Factor, LINES, Side, Tile, pack};
 use super::{Into, ViewMut, amx, vectors};
 
 /// Rows of a product that are computed at once.
@@ -32,7 +32,7 @@ thread_local! {
 }
 
 /// What multiplies.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Unit {
     Amx,
     Vectors,
@@ -63,9 +63,12 @@ impl Unit {
     }
 }
 
-/// Whether this CPU has a unit.
-pub(super) fn present() -> bool {
-    Unit::of_this_cpu().is_some()
+/// The name of this CPU's unit, if it has one.
+pub(super) fn unit_name() -> Option<&'static str> {
+    Unit::of_this_cpu().map(|unit| match unit {
+        Unit::Amx => "AMX",
+        Unit::Vectors => "AVX512-BF16",
+    })
 }
 
 /// Rows of a destination, at most [`BLOCK`], and what is done with their sums.
@@ -83,7 +86,7 @@ pub(super) struct Rows<'a> {
 pub(super) struct Packed<'a> {
     /// One run of tiles, or one for each 16 rows.
     pub left: &'a [Tile],
-    /// Of which side the tiles of the left one are, for vectors; AMX needs the left.
+    /// How the left one's tiles are laid out. AMX needs [`Side::Left`], vectors take either.
     pub lies_as: Side,
     /// A run of tiles for each 16 columns.
     pub right: &'a [Tile],
@@ -97,7 +100,7 @@ pub(super) struct Packed<'a> {
 /// The depth is 1 at least.
 ///
 /// # Panics
-/// Where there is no unit: see [`present`].
+/// Where there is no unit: see [`unit_name`].
 pub(super) fn product(
     destination: ViewMut<'_>,
     into: Into,
@@ -107,7 +110,23 @@ pub(super) fn product(
 ) {
     let unit = Unit::of_this_cpu();
     assert!(unit.is_some(), "a product in bf16 on a CPU without a unit for it");
-    let Some(unit) = unit else { return };
+    if let Some(unit) = unit {
+        // SAFETY: this CPU has it.
+        unsafe { product_by(unit, destination, (into, scale), (left, right), alone) }
+    }
+}
+
+/// As [`product`].
+///
+/// # Safety
+/// The CPU has the unit.
+unsafe fn product_by(
+    unit: Unit,
+    destination: ViewMut<'_>,
+    (into, scale): (Into, f32),
+    (left, right): (Factor<'_>, Factor<'_>),
+    alone: bool,
+) {
     let ViewMut { data, stride, rows, columns } = destination;
     let shared = rows * columns * left.depth >= unit.parallel_from() && !alone;
     let depth = left.depth.div_ceil(DEPTH);
@@ -115,7 +134,7 @@ pub(super) fn product(
     let mut room = RIGHT.take();
     let runs = resized(&mut room, columns.div_ceil(LINES) * depth);
     let pack_run = |(run, tiles): (usize, &mut [Tile])| {
-        // SAFETY: `of_this_cpu` has found the vectors that are needed.
+        // SAFETY: a CPU with a unit has the vectors that are needed.
         unsafe { pack(tiles, right, run * LINES, Side::Right) }
     };
     let each = match shared {
@@ -125,7 +144,7 @@ pub(super) fn product(
     let share = |right: &[Tile], (share, data): (usize, &mut [f32])| {
         let first = share * each;
         let rows = Rows { data, stride, columns, count: each.min(rows - first), into, scale };
-        // SAFETY: the same, and it has found the unit.
+        // SAFETY: the CPU has the unit.
         unsafe { compute(unit, rows, (left, first), (right, depth)) }
     };
     let shares = data.len().min(rows * stride);
@@ -155,6 +174,7 @@ unsafe fn compute(
 ) {
     let mut room = LEFT.take();
     let lines = resized(&mut room, BLOCK / LINES * depth);
+    let lies_as = if unit == Unit::Amx { Side::Left } else { left.lies_as() };
     if unit == Unit::Amx {
         // SAFETY: the CPU has it.
         unsafe { amx::begin() }
@@ -165,15 +185,11 @@ unsafe fn compute(
         let count = BLOCK.min(rows.count - from);
         let lines = &mut lines[..count.div_ceil(LINES) * depth];
         for (run, tiles) in lines.chunks_mut(depth).enumerate() {
-            let first = first + from + run * LINES;
-            match unit {
-                Unit::Amx => pack(tiles, left, first, Side::Left),
-                Unit::Vectors => pack_as_it_lies(tiles, left, first),
-            }
+            pack(tiles, left, first + from + run * LINES, lies_as);
         }
         let mut rows = Rows { data, stride, columns, count, into, scale };
         let pairs = left.depth.div_ceil(2);
-        let factors = Packed { left: lines, lies_as: left.lies_as(), right, depth, pairs };
+        let factors = Packed { left: lines, lies_as, right, depth, pairs };
         match unit {
             // SAFETY: the CPU has the unit, whose registers have the shape of tiles now.
             Unit::Amx => unsafe { amx::multiply(&mut rows, factors) },
@@ -200,4 +216,58 @@ fn resized(room: &mut Vec<Tile>, count: usize) -> &mut [Tile] {
         room.resize(count, Tile::ZERO);
     }
     &mut room[..count]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::View;
+    use super::*;
+
+    /// Small whole numbers, whose products and sums are exact in any order.
+    fn values(count: usize, seed: usize) -> Vec<f32> {
+        (0..count).map(|i| ((i * 7 + i / 5 + seed) % 15) as f32 - 7.0).collect()
+    }
+
+    /// All units that this CPU has, those that it does not use among them.
+    fn units() -> Vec<Unit> {
+        let has_vectors = std::is_x86_feature_detected!("avx512bf16");
+        let all = [(Unit::Amx, has_vectors && amx::present()), (Unit::Vectors, has_vectors)];
+        all.into_iter().filter_map(|(unit, is_there)| is_there.then_some(unit)).collect()
+    }
+
+    #[test]
+    fn each_unit_computes_products_of_any_shape() {
+        for (m, n, k) in
+            [(1, 32, 32), (5, 33, 2), (8, 48, 64), (9, 64, 34), (17, 80, 31), (40, 100, 97), (70, 113, 1)]
+        {
+            let (a, b, wide) = (values(m * k, 1), values(k * n, 2), n + 2);
+            for (left, right) in [
+                (View::new(&a, m, k), View::new(&b, k, n)),
+                (View::new(&a, k, m).t(), View::new(&b, n, k).t()),
+            ] {
+                let sum = |row: usize, column: usize| -> f32 {
+                    let (a, b) = (
+                        |i| a[row * left.row_stride + i * left.column_stride],
+                        |i| b[i * right.row_stride + column * right.column_stride],
+                    );
+                    (0..k).map(|i| a(i) * b(i)).sum()
+                };
+                for (unit, into) in
+                    units().into_iter().flat_map(|unit| [Into::Replace, Into::Add].map(|into| (unit, into)))
+                {
+                    let mut found = vec![3.0; m * wide];
+                    let factors = (left.rows_as_lines(), right.t().rows_as_lines());
+                    let to = ViewMut::strided(&mut found, m, n, wide);
+                    // SAFETY: this CPU has the unit.
+                    unsafe { product_by(unit, to, (into, 0.5), factors, true) }
+                    let old = if into == Into::Add { 3.0 } else { 0.0 };
+                    for (row, found) in found.chunks(wide).enumerate() {
+                        let expected: Vec<f32> = (0..n).map(|column| old + 0.5 * sum(row, column)).collect();
+                        assert_eq!(found[..n], expected, "{unit:?}, {into:?}, row {row} of {m} x {n} x {k}");
+                        assert_eq!(found[n..], [3.0; 2], "between rows");
+                    }
+                }
+            }
+        }
+    }
 }

@@ -29,18 +29,17 @@ pub(super) fn are_fast() -> bool {
 #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
 pub(super) fn multiply(rows: &mut Rows<'_>, factors: Packed<'_>) {
     let runs = rows.columns.div_ceil(LINES);
+    assert!(runs > 1, "{} columns", rows.columns);
     let mut run = 0;
     while run < runs {
-        // Two and two before three and one, which would load more for each sum.
+        // Two and two rather than three and one, which would load more for each sum.
         let some = match runs - run {
             4 => 2,
             left => left.min(3),
         };
         match (factors.lies_as, some) {
-            (Side::Left, 1) => multiply_runs::<1, PAIRS, 1>(rows, factors, run),
             (Side::Left, 2) => multiply_runs::<2, PAIRS, 1>(rows, factors, run),
             (Side::Left, _) => multiply_runs::<3, PAIRS, 1>(rows, factors, run),
-            (Side::Right, 1) => multiply_runs::<1, 1, LINES>(rows, factors, run),
             (Side::Right, 2) => multiply_runs::<2, 1, LINES>(rows, factors, run),
             (Side::Right, _) => multiply_runs::<3, 1, LINES>(rows, factors, run),
         }
@@ -78,6 +77,7 @@ fn sums<const C: usize, const LINE: usize, const PAIR: usize>(
     right: &[Tile],
     pairs: usize,
 ) -> [[__m512; C]; ROWS] {
+    const { assert!((LINES - 1) * LINE + (PAIRS - 1) * PAIR < LINES * PAIRS) }
     let depth = left.len();
     assert!(first + ROWS <= LINES && right.len() == C * depth && pairs.div_ceil(PAIRS) == depth);
     let mut sums = [[_mm512_setzero_ps(); C]; ROWS];
@@ -85,7 +85,7 @@ fn sums<const C: usize, const LINE: usize, const PAIR: usize>(
         let last = (pairs - index * PAIRS).min(PAIRS);
         assert!(last > 0);
         let mut pair = 0;
-        // Not `for`: a loop that may run no time at all costs the compiler registers for the sums as they were.
+        // Not `for`: for a loop that may run zero times the compiler keeps the sums as they were, in memory.
         loop {
             let mut columns = [_mm512_setzero_si512(); C];
             for (run, column) in columns.iter_mut().enumerate() {

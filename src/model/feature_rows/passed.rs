@@ -102,6 +102,7 @@ impl FeatureRows {
             || self.next_messages.len() != read.next_messages
             || self.message_edges.len() != if has_messages { nodes } else { 0 }
             || self.types.len() != if typed { count } else { 0 }
+            || self.types.iter().any(|kind| *kind as usize > needs.edge_types)
         {
             return Err(of_another("numbers of rows"));
         }
@@ -134,4 +135,34 @@ fn place(
     all.clear();
     all.resize(if is_read { count } else { 0 }, EMPTY_SLOT);
     put_runs(if is_read { runs } else { &[] }, found, 1, all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{EdgeTypes, GraphMixerOptions, ModelOptions};
+
+    #[test]
+    fn rows_that_do_not_fit_the_sample_or_the_model_are_refused() {
+        let model = ModelOptions::from(GraphMixerOptions { edge_feature_dim: 2, ..Default::default() });
+        let needs = model.with_edge_types(EdgeTypes::new(3, 2)).needs();
+        let read = RowsOfRank { slots: vec![0..2, 2..4], ..RowsOfRank::default() };
+        let result = |types: [u32; 2], neighbors: &[u32]| {
+            let rows = FeatureRows {
+                slots: vec![0, 1, 0, EMPTY_SLOT],
+                edges: vec![5, 7],
+                types: types.to_vec(),
+                edge_rows: Some(Arc::new(Tensor::from_vec(&Device::Cpu, 2, 2, vec![1.0; 4]))),
+                ..FeatureRows::default()
+            };
+            let mut bytes = Vec::new();
+            rows.write_part((&needs, &read), &mut bytes).unwrap();
+            FeatureRows::default().read_part((&needs, &read), (3, neighbors), &mut &bytes[..])
+        };
+        let sample = [0, 2, 1, EMPTY_SLOT];
+        assert!(result([0, 3], &sample).is_ok());
+        assert!(result([0, 4], &sample).is_err(), "an unknown type");
+        assert!(result([0, 3], &[0, 2, 1, 1]).is_err(), "a neighbor without a row");
+        assert!(result([0, 3], &[0, 2, EMPTY_SLOT, EMPTY_SLOT]).is_err(), "a row without a neighbor");
+    }
 }

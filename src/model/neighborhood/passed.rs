@@ -57,14 +57,14 @@ impl Neighborhood {
         let count = self.nodes.nodes().len();
         let is_there = |slot: &u32| (*slot as usize) < count;
         let distinct = count == nodes.len() && self.pairs.iter().all(is_there);
-        let filled = |(k, slot): (usize, &u32), count: u32| match k < count as usize {
+        let counted = graph.counts.iter().all(|count| *count as usize <= fanout);
+        // The first slots of a seed are filled, as many as it counts.
+        let fits = |(k, slot): (usize, &u32), count: u32| match k < count as usize {
             true => is_there(slot),
             false => *slot == EMPTY_SLOT,
         };
         let mut seeds = self.neighbors.chunks(fanout.max(1)).zip(&graph.counts);
-        let filled = seeds.all(|(slots, count)| {
-            *count as usize <= fanout && slots.iter().enumerate().all(|slot| filled(slot, *count))
-        });
-        if distinct && filled { Ok(()) } else { Err(of_another("the sample")) }
+        let filled = seeds.all(|(slots, count)| slots.iter().enumerate().all(|slot| fits(slot, *count)));
+        if distinct && counted && filled { Ok(()) } else { Err(of_another("the sample")) }
     }
 }

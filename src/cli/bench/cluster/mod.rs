@@ -45,8 +45,8 @@ pub(super) struct ClusterArgs {
     /// Values per generated edge row; 0 is none
     #[arg(long, value_name = "N", default_value_t = 172, value_parser = clap::value_parser!(u32).range(0..=65_536))]
     row_dimension: u32,
-    /// In which numbers the CPU multiplies matrices; auto is bf16 on a CPU with AMX and on
-    /// AMD's with AVX512-BF16, and otherwise f32
+    /// In which numbers the CPU multiplies matrices; auto is bf16 on Intel's
+    /// CPUs with AMX and AMD's with AVX512-BF16, f32 on others
     #[arg(long, value_enum, default_value_t = MatmulPrecision::Auto)]
     matmul_precision: MatmulPrecision,
     /// Seed of weights, dropout and negatives
