@@ -9,8 +9,8 @@
 //! each of them among threads: most of the time would go into waiting for one another. So the batch is cut at fixed
 //! places into a number of parts that its size and the model decide, each part is begun by one thread, which computes
 //! its products alone, in matrices that stay in its cache, and sums over parts are made in a fixed binary tree: the
-//! same bits at any number of threads. The loss is a mean over events, so a part's share in it is that of its events. Where
-//! several processes train together, each begins some of the parts, and they exchange what the next line reads
+//! same bits at any number of threads. The loss is a mean over events, so a part's share in it is that of its events.
+//! Where several processes train together, each begins some of the parts, and they exchange what the next line reads
 //! ([`ranks`](super::ranks)).
 //!
 //! Events of a batch do not see one another's messages, and a row of the table is of one node, hence parts are
