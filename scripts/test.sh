@@ -5,14 +5,10 @@
 #
 #   EVERGRAPH_TESTS_SECONDS=2700      how long the tests may take; then the one that hangs is named, and all are ended
 #   EVERGRAPH_MEASURING_SECONDS=1200  how long those that measure may take
-#   RUST_TEST_THREADS=N               how many tests run at a time; half as many again as there are cores
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 export EVERGRAPH_SKIPS="$PWD/.cache/skipped.txt"
-# Half of the time tests wait for brokers and clocks, so there are more of them at a time than cores.
-cores=$(nproc)
-export RUST_TEST_THREADS="${RUST_TEST_THREADS:-$((cores + (cores + 1) / 2))}"
 
 within() {
     printf '+ %s\n' "${*:2}" >&2

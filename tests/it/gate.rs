@@ -150,12 +150,24 @@ fn a_candidate_that_is_spoilt_is_held_back_and_the_catalog_tells() {
     assert!(learned["learner"]["average_precision"].as_f64() > Some(0.8), "{learned}");
     assert!(process.terminate().success());
 
-    let process = start().set("learner.learning_rate=1000").ready();
-    let served = process.status()["learner"]["model_version"].clone();
-    assert_eq!(served, learned["learner"]["model_version"], "after a restart too");
-    // One verdict: the candidate writes the memory that all versions read, and soon ruins it for all.
-    push(&process, 1_600, 80);
-    let held = process.wait_until("held back", |status| status["learner"]["gate"]["held"].as_u64() > Some(0));
+    // One verdict: the candidate writes the memory that all versions read, and soon ruins it for all. If by chance such
+    // steps do no harm, larger ones do.
+    let mut served = learned["learner"]["model_version"].clone();
+    let spoilt = (1_600..).step_by(80).zip(["1e3", "1e4", "1e5", "1e6"]).find_map(|(from, rate)| {
+        let process = start().set(&format!("learner.learning_rate={rate}")).ready();
+        assert_eq!(process.status()["learner"]["model_version"], served, "after a restart too");
+        push(&process, from, 80);
+        let judged = process.wait_until("judged", |status| {
+            status["learner"]["gate"]["last"]["position"].as_u64() > Some(from)
+        });
+        if judged["learner"]["gate"]["held"].as_u64() > Some(0) {
+            return Some((process, judged));
+        }
+        served = judged["learner"]["model_version"].clone();
+        assert!(process.terminate().success());
+        None
+    });
+    let (_process, held) = spoilt.expect("a candidate is held back");
     assert_eq!(held["learner"]["model_version"], served);
     let last = &held["learner"]["gate"]["last"];
     assert_eq!((&last["verdict"], &last["published_version"]), (&json!("held"), &served));
