@@ -1,5 +1,6 @@
 //! The promotion gate of a daemon: a candidate that is spoilt by its settings is not served, and the catalog tells.
 
+use std::ops::Range;
 use std::path::Path;
 use std::process::Command;
 
@@ -19,10 +20,13 @@ fn judged_often(data: &Path) -> Start {
 
 /// Everybody meets two of many items, which is soon learned.
 fn push(process: &Process, from: u64, count: u64) {
-    let item = |i: u64| if i < 40 { i } else { i % 2 };
+    push_items(process, from..from + count, |i| if i < 40 { i } else { i % 2 });
+}
+
+fn push_items(process: &Process, events: Range<u64>, item: impl Fn(u64) -> u64) {
     let event =
         |i: u64| json!({"src": format!("u{}", i % 7), "dst": format!("i{}", item(i)), "ts": 1_000 + i});
-    let events: Vec<Value> = (from..from + count).map(event).collect();
+    let events: Vec<Value> = events.map(event).collect();
     let answer = process.post("/v1/events", "application/json", &Value::from(events).to_string()).unwrap();
     assert_eq!(answer.0, 200, "{}", answer.1);
 }
@@ -141,8 +145,7 @@ fn a_model_that_stays_behind_edgebank_does_not_score_pairs() {
 #[test]
 fn a_candidate_that_is_spoilt_is_held_back_and_the_catalog_tells() {
     let data = tempfile::tempdir().unwrap();
-    // Where steps lead that are much too large depends on each rounding, and in bf16 that is some CPUs' own.
-    let start = || judged_often(data.path()).set("learner.matmul_precision=f32");
+    let start = || judged_often(data.path());
     let process = start().ready();
     push(&process, 0, 1_600);
     let learned = process.wait_until("learned", |status| status["learner"]["applied_position"] == 1_600);
@@ -150,13 +153,14 @@ fn a_candidate_that_is_spoilt_is_held_back_and_the_catalog_tells() {
     assert!(learned["learner"]["average_precision"].as_f64() > Some(0.8), "{learned}");
     assert!(process.terminate().success());
 
-    // One verdict: the candidate writes the memory that all versions read, and soon ruins it for all. If by chance such
-    // steps do no harm, larger ones do.
+    // One verdict: the candidate writes the memory that all versions read, and soon ruins it for all. One event of four
+    // surprises, since what is predicted without loss is not unlearned by any step. Where much too large steps lead
+    // depends on each rounding, so there is more than one try.
     let mut served = learned["learner"]["model_version"].clone();
-    let spoilt = (1_600..).step_by(80).zip(["1e3", "1e4", "1e5", "1e6"]).find_map(|(from, rate)| {
+    let spoilt = (1_600..).step_by(80).zip(["1000", "100", "300"]).find_map(|(from, rate)| {
         let process = start().set(&format!("learner.learning_rate={rate}")).ready();
         assert_eq!(process.status()["learner"]["model_version"], served, "after a restart too");
-        push(&process, from, 80);
+        push_items(&process, from..from + 80, |i| if i % 4 == 3 { i * 7 % 40 } else { i % 2 });
         let judged = process.wait_until("judged", |status| {
             status["learner"]["gate"]["last"]["position"].as_u64() > Some(from)
         });
