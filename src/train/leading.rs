@@ -98,9 +98,9 @@ impl Trainer {
         self.save(out)
     }
 
-    /// A digest of what was passed on, and of the options that are no part of it, such as the learning rate.
+    /// A digest of what was passed on, and of what ranks have in common beyond it.
     fn digest_with(&self, passed: u64) -> u64 {
-        xxh3_64(format!("{passed:x} {:?} {:?}", self.options, self.options.precision.unit()).as_bytes())
+        xxh3_64(format!("{passed:x} {}", self.in_common()).as_bytes())
     }
 
     /// Follows the next order of the first rank, which may take as long as it likes; `false` when it is the last.

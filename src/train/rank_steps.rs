@@ -40,14 +40,18 @@ impl Trainer {
         let mut ranks = Ranks::new(exchange);
         if ranks.count() > 1 {
             let mut digest = Digest(Xxh3::new());
-            // What is no part of the saved bytes, such as the learning rate, is one of the options; bits depend on what
-            // multiplies.
-            digest.0.update(format!("{:?} {:?}", self.options, self.options.precision.unit()).as_bytes());
+            digest.0.update(self.in_common().as_bytes());
             self.save(&mut digest).map_err(RanksError::State)?;
             ranks.compare(digest.0.digest(), self.steps)?;
         }
         self.scratch.get_mut().ranks = Some(ranks);
         Ok(())
+    }
+
+    /// What all ranks have in common beyond the saved bytes: the options, such as the learning rate, and what
+    /// multiplies, on which bits depend.
+    pub(super) fn in_common(&self) -> String {
+        format!("{:?} {:?}", self.options, self.options.precision.unit())
     }
 
     /// An error if so many ranks cannot share the steps.

@@ -1,5 +1,5 @@
-//! Products in bf16 on a CPU that is faster in it: what they are of rounded factors, in every orientation and at every edge, the same
-//! shared or alone; and steps that are made of them.
+//! Products in bf16 on a CPU that is faster in it: what they are of rounded factors, in every orientation and at every
+//! edge, the same shared or alone; and steps that are made of them.
 
 use evergraph::device::Device;
 use evergraph::device::matmul::{self, Into, Precision, View, ViewMut, has_bf16, in_precision, matmul};

@@ -39,19 +39,22 @@ enum Unit {
 }
 
 impl Unit {
+    /// Those that this CPU has, the fastest first.
+    fn all() -> impl Iterator<Item = Self> {
+        // Factors are packed by vectors in any case.
+        let has_vectors = std::is_x86_feature_detected!("avx512f")
+            && std::is_x86_feature_detected!("avx512bw")
+            && std::is_x86_feature_detected!("avx512bf16");
+        let has_amx = has_vectors && amx::present();
+        [(Self::Amx, has_amx), (Self::Vectors, has_vectors)]
+            .into_iter()
+            .filter_map(|(unit, is_there)| is_there.then_some(unit))
+    }
+
     /// The one to use on this CPU. Asked once.
     fn of_this_cpu() -> Option<Self> {
         static UNIT: OnceLock<Option<Unit>> = OnceLock::new();
-        *UNIT.get_or_init(|| {
-            let has_vectors = std::is_x86_feature_detected!("avx512f")
-                && std::is_x86_feature_detected!("avx512bw")
-                && std::is_x86_feature_detected!("avx512bf16");
-            match has_vectors {
-                true if amx::present() => Some(Self::Amx),
-                true if vectors::are_fast() => Some(Self::Vectors),
-                _ => None,
-            }
-        })
+        *UNIT.get_or_init(|| Self::all().find(|unit| *unit == Self::Amx || vectors::are_fast()))
     }
 
     /// Products with fewer multiply-adds than this run on the calling thread: waking others costs more.
@@ -228,13 +231,6 @@ mod tests {
         (0..count).map(|i| ((i * 7 + i / 5 + seed) % 15) as f32 - 7.0).collect()
     }
 
-    /// All units that this CPU has, those that it does not use among them.
-    fn units() -> Vec<Unit> {
-        let has_vectors = std::is_x86_feature_detected!("avx512bf16");
-        let all = [(Unit::Amx, has_vectors && amx::present()), (Unit::Vectors, has_vectors)];
-        all.into_iter().filter_map(|(unit, is_there)| is_there.then_some(unit)).collect()
-    }
-
     #[test]
     fn each_unit_computes_products_of_any_shape() {
         for (m, n, k) in
@@ -253,7 +249,7 @@ mod tests {
                     (0..k).map(|i| a(i) * b(i)).sum()
                 };
                 for (unit, into) in
-                    units().into_iter().flat_map(|unit| [Into::Replace, Into::Add].map(|into| (unit, into)))
+                    Unit::all().flat_map(|unit| [Into::Replace, Into::Add].map(|into| (unit, into)))
                 {
                     let mut found = vec![3.0; m * wide];
                     let factors = (left.rows_as_lines(), right.t().rows_as_lines());
