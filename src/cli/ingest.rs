@@ -50,7 +50,8 @@ pub(crate) struct IngestArgs {
     property: Vec<String>,
     #[command(flatten)]
     daemon: DaemonArgs,
-    /// Events per second; as fast as the target takes them if not given
+    /// Events per second, counted from when a topic has acknowledged the first one; as fast as the target takes them
+    /// if not given
     #[arg(long, value_name = "RATE")]
     rate: Option<f64>,
     /// Events per HTTP request

@@ -208,8 +208,9 @@ fn page(figures: &Value) -> String {
          producer and clients ran on the same machine.\n\n\
          | stream | model | events | lasts | trained on | reflected within 0.1 s | 0.25 s | reads p99 | AP | EdgeBank | AP, all trained on |\n\
          |---|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n{rows}\n\
-         An event is reflected when responses are computed with it, counted from when it was sent. All figures are in\n\
-         [overload.json](overload.json).\n",
+         An event is reflected when responses are computed with it, counted from when it was sent; events that are learned\n\
+         together count by the oldest one of their log frame. The pace begins once the topic has acknowledged a first\n\
+         event. All figures are in [overload.json](overload.json).\n",
         whole("requests_per_second"),
         machine["cpu"].as_str().unwrap_or("an unknown CPU"),
         machine["cores"],

@@ -203,6 +203,13 @@ impl Partition {
         !busy && (enough || since.elapsed() >= bounds.wait)
     }
 
+    /// How long from now a pending batch that nothing is added to waits until it is due.
+    pub fn due_in(&self, bounds: &Bounds) -> Option<Duration> {
+        let due = self.pending.since? + bounds.wait;
+        let due = self.wait_until.map_or(due, |until| due.max(until));
+        Some(due.saturating_duration_since(Instant::now()))
+    }
+
     /// Delivers the dead letters of the pending batch, which come before the batch. When that fails, the batch
     /// stays and is due again later.
     pub fn deliver_letters(
@@ -348,8 +355,18 @@ fn middle_of(offsets: &[i64], from: i64) -> (i64, bool) {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
+    use crate::ingest::admit::{Admission, AdmitOptions};
+
+    /// A partition whose pending batch got its first message then.
+    pub fn gathering(since: Option<Instant>) -> Partition {
+        let cursor = Admission::new(AdmitOptions::default()).cursor(&"kafka:t".into(), 0, None);
+        let start = Start { next: 0, low: 0, high: 0 };
+        let mut partition = Partition::new(1, &start, cursor, None, Origins::new(None, 0, 0));
+        partition.pending.since = since;
+        partition
+    }
 
     #[test]
     fn a_batch_is_parted_between_messages() {

@@ -16,7 +16,7 @@ mod http;
 mod outlet;
 mod topic;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
@@ -162,20 +162,12 @@ pub fn produce(
     options: &ProduceOptions,
     progress: &mut dyn FnMut(&ProduceReport),
 ) -> Result<ProduceReport, ProduceError> {
-    let reader = rows::Rows::open_plain(&options.events)?;
-    if let Some(warning) = reader.warning() {
+    let prefix =
+        if options.idempotency_keys { Some(Fingerprint::of(&options.events)?.first()) } else { None };
+    let rows = Rows::open(&options.events, options.events_per_second, prefix, progress)?;
+    if let Some(warning) = rows.reader.warning() {
         tracing::warn!("{warning}");
     }
-    let rows = Rows {
-        reader,
-        pace: options.events_per_second.filter(|r| *r > 0.0),
-        prefix: if options.idempotency_keys { Some(Fingerprint::of(&options.events)?.first()) } else { None },
-        row: 0,
-        report: ProduceReport::default(),
-        started: Instant::now(),
-        reported_at: Instant::now(),
-        progress,
-    };
     match &options.target {
         ProduceTarget::Topic(target) => target.push(options, rows),
         ProduceTarget::Http(target) => target.push(options, rows),
@@ -190,17 +182,45 @@ struct Rows<'p> {
     row: u64,
     report: ProduceReport,
     started: Instant,
+    /// Rows read when the pace began, and when that was.
+    paced_from: (u64, Instant),
     reported_at: Instant,
     progress: &'p mut dyn FnMut(&ProduceReport),
 }
 
-impl Rows<'_> {
+impl<'p> Rows<'p> {
+    fn open(
+        file: &Path,
+        events_per_second: Option<f64>,
+        prefix: Option<String>,
+        progress: &'p mut dyn FnMut(&ProduceReport),
+    ) -> Result<Self, ProduceError> {
+        let now = Instant::now();
+        Ok(Self {
+            reader: rows::Rows::open_plain(file)?,
+            pace: events_per_second.filter(|rate| *rate > 0.0),
+            prefix,
+            row: 0,
+            report: ProduceReport::default(),
+            started: now,
+            paced_from: (0, now),
+            reported_at: now,
+            progress,
+        })
+    }
+
     fn skip(&mut self, from_row: u64) -> Result<(), ProduceError> {
         while self.row < from_row && self.reader.next_row()?.is_some() {
             self.row += 1;
         }
         self.started = Instant::now();
+        self.begin_pace();
         Ok(())
+    }
+
+    /// Rows are due from now on, one after the other.
+    fn begin_pace(&mut self) {
+        self.paced_from = (self.report.rows, Instant::now());
     }
 
     /// Appends the next event to `out` as one JSON object and returns the node that its key is, when it is due; `None`
@@ -237,8 +257,9 @@ impl Rows<'_> {
     #[allow(clippy::cast_precision_loss)]
     fn wait(&self) {
         if let Some(rate) = self.pace {
-            let due = Duration::from_secs_f64(self.report.rows as f64 / rate);
-            std::thread::sleep(due.saturating_sub(self.started.elapsed()));
+            let (rows, since) = self.paced_from;
+            let due = Duration::from_secs_f64((self.report.rows - rows) as f64 / rate);
+            std::thread::sleep(due.saturating_sub(since.elapsed()));
         }
     }
 
@@ -279,16 +300,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join(file);
         std::fs::write(&path, text).unwrap();
-        let mut rows = Rows {
-            reader: rows::Rows::open_plain(&path).unwrap(),
-            pace: None,
-            prefix: Some(Fingerprint::of(&path).unwrap().first()),
-            row: 0,
-            report: ProduceReport::default(),
-            started: Instant::now(),
-            reported_at: Instant::now(),
-            progress: &mut |_| {},
-        };
+        let (prefix, progress) = (Fingerprint::of(&path).unwrap().first(), &mut |_: &ProduceReport| {});
+        let mut rows = Rows::open(&path, None, Some(prefix), progress).unwrap();
         rows.skip(from_row).unwrap();
         let (mut all, mut text) = (Vec::new(), Vec::new());
         while let Some(node) = rows.next_into(&mut text).unwrap() {
@@ -313,6 +326,22 @@ mod tests {
         assert_eq!((events.len(), report.rows, report.bad_rows), (3, 4, 1));
         let (rest, _) = pushed("events.jsonl", &lines.join("\n"), 3);
         assert_eq!(rest, events[2..], "a row has the same key from wherever a push begins");
+    }
+
+    #[test]
+    fn what_was_due_before_the_pace_began_is_not_made_up_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("events.csv");
+        std::fs::write(&path, "src,dst,ts\n1,2,1\n1,2,2\n1,2,3\n").unwrap();
+        let progress = &mut |_: &ProduceReport| {};
+        let mut rows = Rows::open(&path, Some(50.0), None, progress).unwrap();
+        rows.next_into(&mut Vec::new()).unwrap();
+        std::thread::sleep(Duration::from_millis(100));
+        rows.begin_pace();
+        let begun = Instant::now();
+        rows.next_into(&mut Vec::new()).unwrap();
+        rows.next_into(&mut Vec::new()).unwrap();
+        assert!(begun.elapsed() >= Duration::from_millis(40), "{:?}", begun.elapsed());
     }
 
     #[test]

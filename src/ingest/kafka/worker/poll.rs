@@ -12,11 +12,14 @@ use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::{BorrowedMessage, Message};
 
 use super::super::fault::KafkaFault;
-use super::super::partition::{END_WAIT, Partition};
+use super::super::partition::{Bounds, END_WAIT, Partition};
 use super::Worker;
 
 /// Messages between two turns of everything else.
 const MESSAGES_PER_ROUND: usize = 512;
+/// How long a poll waits for a message at most, and while the log has a batch.
+const POLL: Duration = Duration::from_millis(20);
+const POLL_BESIDE_OUTCOMES: Duration = Duration::from_millis(2);
 
 /// Partitions that have ended, until it is asked how far they were read.
 #[derive(Debug, Default)]
@@ -53,9 +56,7 @@ impl Ends {
 
 impl Worker {
     pub(super) fn poll_round(&mut self) -> Result<(), KafkaFault> {
-        // An outcome ends a wait that polling does not notice, so polls are short while one is due.
-        let busy = self.partitions.values().any(|p| p.in_flight.is_some() || p.ready.is_some());
-        let mut timeout = Duration::from_millis(if busy { 2 } else { 20 });
+        let mut timeout = patience(self.partitions.values(), &self.bounds);
         let (mut last, mut failed) = (None, None);
         for _ in 0..MESSAGES_PER_ROUND {
             let polled = self.consumer.poll(timeout);
@@ -137,6 +138,16 @@ impl Worker {
     }
 }
 
+/// How long to wait for a message. Polling notices neither an outcome, so polls are short while one is due, nor that a
+/// batch has waited for long enough.
+fn patience<'a>(partitions: impl Iterator<Item = &'a Partition>, bounds: &Bounds) -> Duration {
+    let of = |partition: &Partition| {
+        if partition.is_on_its_way() { Some(POLL_BESIDE_OUTCOMES) } else { partition.due_in(bounds) }
+    };
+    // The client counts whole milliseconds.
+    partitions.filter_map(of).min().unwrap_or(POLL).clamp(Duration::from_millis(1), POLL)
+}
+
 /// Makes a message that was taken the last one of its run. Messages of a partition come one after the other, so this
 /// reads the bytes of few.
 fn mark(partitions: &mut BTreeMap<i32, Partition>, message: &BorrowedMessage<'_>) {
@@ -158,7 +169,26 @@ fn make_checks_due(partitions: &mut BTreeMap<i32, Partition>, retry_wait: Durati
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::partition::tests::gathering;
     use super::*;
+
+    #[test]
+    fn polls_last_until_the_next_batch_is_due() {
+        let wait = Duration::from_millis(10);
+        let bounds = Bounds { messages: 1000, wait, max_messages: 1000, max_bytes: 1000 };
+        let of = |partitions: &[Partition]| patience(partitions.iter(), &bounds);
+        assert_eq!((of(&[]), of(&[gathering(None)])), (POLL, POLL));
+        let polled = of(&[gathering(None), gathering(Some(Instant::now()))]);
+        assert!(polled > POLL_BESIDE_OUTCOMES && polled <= wait, "{polled:?}");
+        let overdue = gathering(Some(Instant::now() - wait));
+        assert_eq!(of(std::slice::from_ref(&overdue)), Duration::from_millis(1));
+        let mut refused = gathering(Some(Instant::now() - wait));
+        refused.wait_until = Some(Instant::now() + Duration::from_secs(1));
+        assert_eq!(of(&[refused]), POLL, "it is due once its refusal was a while ago");
+        let mut stored = overdue;
+        stored.close_batch(&"kafka:t".into(), 0);
+        assert_eq!(of(&[stored, gathering(None)]), POLL_BESIDE_OUTCOMES);
+    }
 
     #[test]
     fn the_ends_of_many_partitions_are_asked_for_together_and_seldom() {
