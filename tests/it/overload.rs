@@ -152,10 +152,14 @@ fn streams_at_twenty_thousand_events_a_second_are_learned_and_served() {
     let rate = std::env::var("OVERLOAD_RATE").map_or(20_000.0, |rate| rate.parse().unwrap());
     let Some(broker) = Broker::own() else { return };
     let folder = tempfile::tempdir().unwrap();
-    let mut runs = Vec::new();
+    let mut runs: Vec<Value> = Vec::new();
     for stream in STREAMS {
         let edges = edges_of(&data.join(format!("{stream}.csv.gz")));
         let file = csv(folder.path().join(format!("{stream}.csv")), edges);
+        if runs.is_empty() {
+            // A broker that has just begun compiles itself meanwhile, on the same cores. It gets one stream to do so.
+            run(&broker, ("first", "walk"), &file, Some(rate));
+        }
         runs.extend(MODELS.map(|model| measured(&broker, stream, model, &file, rate)));
     }
     report(&json!({
@@ -209,8 +213,8 @@ fn page(figures: &Value) -> String {
          | stream | model | events | lasts | trained on | reflected within 0.1 s | 0.25 s | reads p99 | AP | EdgeBank | AP, all trained on |\n\
          |---|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n{rows}\n\
          An event is reflected when responses are computed with it, counted from when it was sent; events that are learned\n\
-         together count by the oldest one of their log frame. The pace begins once the topic has acknowledged a first\n\
-         event. All figures are in [overload.json](overload.json).\n",
+         together count by the oldest one of their log frame. The broker has served another stream before, and the pace\n\
+         begins once the topic has acknowledged a first event. All figures are in [overload.json](overload.json).\n",
         whole("requests_per_second"),
         machine["cpu"].as_str().unwrap_or("an unknown CPU"),
         machine["cores"],
