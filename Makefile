@@ -4,7 +4,7 @@
 CARGO_HOME ?= $(HOME)/.cargo
 export PATH := $(CARGO_HOME)/bin:$(CURDIR)/.cache/tools/bin:$(PATH)
 
-.PHONY: help demo test fuzz schemathesis debezium feast feed-bench soak kills check fmt manifests package peers ops-peers learn-peers index-peers \
+.PHONY: help demo test fuzz schemathesis debezium feast feed-bench soak kills check fmt compose-check manifests package peers ops-peers learn-peers index-peers \
 	overload device-run drift learning-curve cache-bench bus-bench cluster-bench partition replicas prequential models screenshots gpu
 
 help: ## list these targets
@@ -57,6 +57,12 @@ check: ## formatting, lints and the house rules, before every commit
 fmt: ## format the sources
 	@scripts/setup.sh check
 	cargo fmt
+
+compose-check: ## run the compose files in Docker, with a leader that is killed and restarted beside reads of its replicas
+	scripts/docker.sh start
+	scripts/docker.sh plugins
+	scripts/docker.sh images
+	scripts/compose.sh
 
 manifests: ## write the plain Kubernetes manifests from the Helm chart, and check both
 	@scripts/setup.sh kubernetes
