@@ -4,7 +4,7 @@
 CARGO_HOME ?= $(HOME)/.cargo
 export PATH := $(CARGO_HOME)/bin:$(CURDIR)/.cache/tools/bin:$(PATH)
 
-.PHONY: help demo test fuzz schemathesis debezium feast feed-bench soak kills check fmt compose-check manifests package peers ops-peers learn-peers index-peers \
+.PHONY: help demo test fuzz schemathesis debezium feast feed-bench soak kills check fmt compose-check chart-check manifests package peers ops-peers learn-peers index-peers \
 	overload device-run drift learning-curve cache-bench bus-bench cluster-bench partition replicas prequential models screenshots gpu
 
 help: ## list these targets
@@ -63,6 +63,16 @@ compose-check: ## run the compose files in Docker, with a leader that is killed 
 	scripts/docker.sh plugins
 	scripts/docker.sh images
 	scripts/compose.sh
+
+chart-check: ## run the chart in a Kubernetes cluster of one node on this machine; Debian, as root
+	scripts/setup.sh kubernetes
+	scripts/docker.sh start
+	scripts/docker.sh plugins
+	scripts/docker.sh images
+	docker build -f deploy/Dockerfile -t evergraph:local .
+	scripts/cluster.sh up
+	scripts/cluster.sh import evergraph:local "$$(sed -n 's/^ *image: \(.*kafka.*\)/\1/p' deploy/compose.yaml | head -n 1)"
+	KUBECONFIG="$$PWD/.cache/cluster/admin.conf" scripts/chart.sh
 
 manifests: ## write the plain Kubernetes manifests from the Helm chart, and check both
 	@scripts/setup.sh kubernetes

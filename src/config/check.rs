@@ -348,6 +348,9 @@ impl Config {
     }
 }
 
+/// What is heard of these only where a filter names them: the migrations report at `info` that there is nothing to do.
+const QUIET: &str = "refinery_core=warn";
+
 /// A filter of tracing-subscriber, without the form in which one word means "everything of this module":
 /// there a misspelt level would silence all else.
 ///
@@ -356,7 +359,7 @@ impl Config {
 pub fn level_filter(level: &str) -> Result<EnvFilter, ConfigError> {
     let is_level = |word: &str| !word.trim().is_empty() && word.trim().parse::<LevelFilter>().is_ok();
     let parts_known = level.split(',').all(|part| part.contains(['=', '[']) || is_level(part));
-    let filter = if parts_known { EnvFilter::try_new(level).ok() } else { None };
+    let filter = if parts_known { EnvFilter::try_new(format!("{QUIET},{level}")).ok() } else { None };
     filter.ok_or_else(|| ConfigError::OutOfRange {
         key: "output.level",
         value: format!("{level:?}"),

@@ -132,19 +132,43 @@ mod tests {
         }
     }
 
+    impl Lines {
+        fn writer(&self) -> impl Fn() -> Self + Clone + Send + Sync + 'static {
+            let lines = self.clone();
+            move || lines.clone()
+        }
+
+        fn take(&self) -> String {
+            String::from_utf8(std::mem::take(&mut *self.0.lock())).unwrap()
+        }
+    }
+
+    #[test]
+    fn migrations_report_only_where_a_filter_names_them() {
+        let lines = Lines::default();
+        let (log, filter) = log(level_filter("info").unwrap(), false, lines.writer());
+        let written = || {
+            tracing::info!(target: "refinery_core::traits", "no migrations to apply");
+            tracing::info!("ordinary");
+            lines.take()
+        };
+        tracing::subscriber::with_default(log, || {
+            let usual = written();
+            assert!(usual.contains("ordinary") && !usual.contains("migrations"), "{usual}");
+            filter.reload(level_filter("info,refinery_core=info").unwrap()).unwrap();
+            assert!(written().contains("migrations"));
+        });
+    }
+
     #[test]
     fn no_filter_reaches_the_audit_and_the_access_log() {
         let lines = Lines::default();
-        let writer = {
-            let lines = lines.clone();
-            move || lines.clone()
-        };
-        let (log, filter) = log(EnvFilter::new("info"), false, writer);
+        let (log, filter) = log(EnvFilter::new("info"), false, lines.writer());
         let written = || {
             tracing::info!("ordinary");
             tracing::info!(target: AUDIT, action = "x", "audited");
             tracing::info!(target: ACCESS, status = 200, "accessed");
-            String::from_utf8(std::mem::take(&mut *lines.0.lock())).unwrap()
+            lines.take()
         };
         tracing::subscriber::with_default(log, || {
             let all = written();
