@@ -58,21 +58,22 @@ fmt: ## format the sources
 	@scripts/setup.sh check
 	cargo fmt
 
-compose-check: ## run the compose files in Docker, with a leader that is killed and restarted beside reads of its replicas
+compose-check: ## run the compose files in Docker; scripts/docker.sh stop removes what it keeps. As root
 	scripts/docker.sh start
 	scripts/docker.sh plugins
 	scripts/docker.sh images
 	scripts/compose.sh
 
-chart-check: ## run the chart in a Kubernetes cluster of one node on this machine; Debian, as root
+chart-check: ## run the chart in a Kubernetes cluster of one node, made for it; scripts/docker.sh stop too. Debian, as root
 	scripts/setup.sh kubernetes
 	scripts/docker.sh start
 	scripts/docker.sh plugins
 	scripts/docker.sh images
-	docker build -f deploy/Dockerfile -t evergraph:local .
+	docker buildx build --load -f deploy/Dockerfile -t evergraph:local .
 	scripts/cluster.sh up
 	scripts/cluster.sh import evergraph:local "$$(sed -n 's/^ *image: \(.*kafka.*\)/\1/p' deploy/compose.yaml | head -n 1)"
-	KUBECONFIG="$$PWD/.cache/cluster/admin.conf" scripts/chart.sh
+	scripts/chart.sh
+	scripts/cluster.sh down
 
 manifests: ## write the plain Kubernetes manifests from the Helm chart, and check both
 	@scripts/setup.sh kubernetes

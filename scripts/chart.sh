@@ -1,18 +1,16 @@
 #!/usr/bin/env bash
-# The Helm chart in a cluster: installs a leader with two replicas, and a broker for them, in a namespace of its own, and
-# checks that events are learned, that the three respond alike, byte for byte, that no read of the replicas is refused
-# while the leader restarts, that a leader without time to end comes back with what it had, that an upgrade with settings
-# that are no good changes nothing, that a drain leaves requests a replica, that volumes outlive the release, and that the
-# plain manifests take them over. Removes the namespace at the end.
+# The Helm chart in the cluster of scripts/cluster.sh: installs a leader with two replicas, and a broker for them, and
+# checks that events are learned, that the three give the same embeddings, that no read of the replicas fails while the
+# leader is replaced or killed, or the release upgraded, or the replicas drained, that an upgrade with invalid settings
+# changes nothing, that volumes outlive the release, and that the plain manifests take them over. Removes its namespace at
+# the end.
 #
-#   scripts/chart.sh     needs kubectl, helm, a cluster of which this machine is a node, which has the images
-#                        evergraph:local and that of the broker in deploy/compose.yaml, and volumes for claims that name
-#                        no class
-#
-# scripts/cluster.sh makes such a cluster.
+#   scripts/chart.sh     as root; the cluster has to have the images evergraph:local and that of the broker in
+#                        deploy/compose.yaml
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-export PATH="$PWD/.cache/tools/bin:$PWD/.cache/cluster/bin:$PATH"
+# Never the cluster that kubectl would take by itself: nodes are drained here.
+export KUBECONFIG="$PWD/.cache/cluster/admin.conf" PATH="$PWD/.cache/tools/bin:$PWD/.cache/cluster/bin:$PATH"
 
 readonly NAMESPACE=evergraph CHART=deploy/helm/evergraph EVENTS=2000
 readonly DAEMONS=(evergraph-0 evergraph-replica-0 evergraph-replica-1)
@@ -43,7 +41,7 @@ apiVersion: v1
 kind: Pod
 metadata: {name: kafka, labels: {app: kafka}}
 spec:
-  # Variables of services look like settings of the broker.
+  # Kubernetes sets KAFKA_PORT and the like, which the broker would read as settings.
   enableServiceLinks: false
   containers:
     - name: kafka
@@ -82,7 +80,10 @@ reading() { ask -H 'authorization: Bearer 0123456789abcdef0123456789abcdef' "$@"
 
 embeddings() {
     reading "$1/v1/embeddings" -d '{"nodes": ["user-1", "user-2", "item-3"], "at": 100000}' |
-        python3 -c 'import json, sys; print(json.load(sys.stdin)["embeddings"])'
+        python3 -c 'import json, sys
+found = json.load(sys.stdin)["embeddings"]
+assert len(found) == 3 and all(any(item["embedding"]) for item in found), found
+print(found)'
 }
 
 position() {
@@ -94,7 +95,8 @@ push() {
     seq "$1" $(($1 + EVENTS - 1)) | awk 'BEGIN { printf "[" } NR > 1 { printf "," }
         { printf "{\"src\":\"user-%d\",\"dst\":\"item-%d\",\"ts\":%d}", $1 % 97, $1 % 31, $1 } END { print "]" }' \
         >"$work/events.json"
-    ask -H 'authorization: Bearer fedcba9876543210fedcba9876543210' "$(service evergraph)/v1/events" \
+    ask -H 'authorization: Bearer fedcba9876543210fedcba9876543210' --retry 10 --retry-all-errors \
+        "$(service evergraph)/v1/events" \
         -d @"$work/events.json" >/dev/null || die "events are refused"
 }
 
@@ -132,11 +134,11 @@ until_at() {
 alike() {
     local daemon
     for daemon in "${DAEMONS[@]}"; do until_at "$1" "$daemon"; done
-    embeddings "$(pod evergraph-0)" >"$work/leader"
+    embeddings "$(pod evergraph-0)" >"$work/leader" || die "the leader gives no embeddings"
     for daemon in "${DAEMONS[@]:1}"; do
         embeddings "$(pod "$daemon")" | cmp - "$work/leader" >&2 || die "$daemon and the leader respond differently"
     done
-    log "at position $1 the leader and both replicas respond alike"
+    log "at position $1 the leader and both replicas give the same embeddings"
 }
 
 # Reads through the service of the replicas until a file is there; prints how many reads failed, and of how many.
@@ -161,8 +163,18 @@ beside_reads() {
     touch "$work/over"
     wait "$reader"
     read -r failed count <"$work/reads"
-    [ "$failed" = 0 ] || die "$failed of $count reads failed: $what: $(tail -n 1 "$work/failures")"
+    [ "$failed" = 0 ] && [ "$count" -gt 0 ] || die "$failed of $count reads failed: $what: $(tail -n 1 "$work/failures")"
     log "none of $count reads of the replicas failed: $what"
+}
+
+# Its process, from outside of the pod: it gets no time for anything.
+kill_leader() {
+    local id
+    id=$(kube get pod evergraph-0 -o jsonpath='{.status.containerStatuses[0].containerID}')
+    ctr --address /var/lib/evergraph-cluster/containerd.sock --namespace k8s.io tasks kill --signal KILL \
+        "${id#containerd://}" || return 1
+    kube wait --for jsonpath='{.status.containerStatuses[0].restartCount}'=1 pod/evergraph-0 --timeout 60s || return 1
+    kube wait --for condition=Ready pod/evergraph-0 --timeout 120s
 }
 
 restart_leader() {
@@ -172,14 +184,18 @@ restart_leader() {
 work=$(mktemp -d)
 end() {
     jobs -p | xargs -r kill 2>/dev/null || true
+    # A drain that failed half-way leaves the node closed.
+    kubectl get nodes -o name | xargs -r kubectl uncordon >/dev/null 2>&1 || true
     helm uninstall evergraph --namespace "$NAMESPACE" >/dev/null 2>&1 || true
     kubectl delete namespace "$NAMESPACE" --timeout 120s >&2 || true
+    # What is left in a volume is nobody's any more: cluster.sh makes them anew.
+    scripts/cluster.sh volumes || true
     rm -rf "$work"
 }
-! kubectl get namespace "$NAMESPACE" >/dev/null 2>&1 || die "there is a namespace $NAMESPACE already"
+[ -s "$KUBECONFIG" ] || { log "error: there is no cluster: scripts/cluster.sh up"; exit 1; }
+kubectl create namespace "$NAMESPACE" >&2
 trap end EXIT
 printf '[ingest.kafka]\nbrokers = "kafka:9092"\n' >"$work/config.toml"
-kubectl create namespace "$NAMESPACE" >&2
 printf '%s\n' "$KEYS" >"$work/keys"
 kube create secret generic evergraph-keys --from-file=keys="$work/keys" >&2
 broker
@@ -189,8 +205,7 @@ produce 0
 alike "$EVENTS"
 beside_reads "the leader was replaced" restart_leader
 
-kube delete pod evergraph-0 --grace-period 0 --force >&2
-kube rollout status statefulset/evergraph --timeout 4m >&2 || die "the leader does not come back"
+beside_reads "the leader was killed" kill_leader
 until_at "$EVENTS" evergraph-0
 push "$EVENTS"
 alike $((2 * EVENTS))
@@ -200,9 +215,10 @@ running() { kube get pods -l app.kubernetes.io/instance=evergraph -o jsonpath='{
 before=$(running)
 cp "$work/config.toml" "$work/config.good"
 { cat "$work/config.good" && printf '\n[learner]\nlearning_rate = "fast"\n'; } >"$work/config.toml"
-! release upgrade || die "an upgrade with wrong settings is accepted"
-[ "$before" = "$(running)" ] || die "an upgrade with wrong settings changed pods"
-log "an upgrade with wrong settings changed nothing: $(kube logs job/evergraph-validate --container validate | tail -n 1)"
+! release upgrade || die "an upgrade with invalid settings is accepted"
+grep -q pre-upgrade "$work/helm" || die "an upgrade with invalid settings fails elsewhere: $(cat "$work/helm")"
+[ "$before" = "$(running)" ] || die "an upgrade with invalid settings changed pods"
+log "an upgrade with invalid settings changed nothing: $(kube logs job/evergraph-validate --container validate | tail -n 1)"
 { cat "$work/config.good" && printf '\n[learner]\nlearning_rate = 0.0005\n'; } >"$work/config.toml"
 beside_reads "an upgrade with other settings" release upgrade
 [ "$before" != "$(running)" ] || die "an upgrade with other settings changed nothing"
@@ -210,17 +226,19 @@ push $((2 * EVENTS))
 alike $((3 * EVENTS))
 
 node=$(kube get pod evergraph-replica-0 -o jsonpath='{.spec.nodeName}')
-# There is no other node, so an evicted pod waits.
-! kubectl drain "$node" --pod-selector app.kubernetes.io/name=evergraph-replica --delete-emptydir-data --timeout 20s >"$work/drain" 2>&1 ||
-    die "a drain took both replicas"
-ready=$(kube get statefulset evergraph-replica -o jsonpath='{.status.readyReplicas}')
-[ "$ready" = 1 ] || die "a drain left $ready replicas: $(cat "$work/drain")"
-kubectl uncordon "$node" >&2
-kube rollout status statefulset/evergraph-replica --timeout 2m >&2 || die "an evicted replica does not come back"
-log "a drain left one replica at a time"
+# There is no other node, so an evicted pod waits, and the next one must not go.
+drain() {
+    ! kubectl drain "$node" --pod-selector app.kubernetes.io/name=evergraph-replica --delete-emptydir-data \
+        --timeout 20s >"$work/drain" 2>&1 || die "a drain took both replicas"
+    local ready
+    ready=$(kube get statefulset evergraph-replica -o jsonpath='{.status.readyReplicas}')
+    [ "$ready" = 1 ] || die "a drain left ${ready:-no} replicas: $(cat "$work/drain")"
+    kubectl uncordon "$node" && kube rollout status statefulset/evergraph-replica --timeout 2m
+}
+beside_reads "a drain evicted one replica, and not the other" drain
 
 helm uninstall evergraph --namespace "$NAMESPACE" --wait >&2
-sed 's/"evergraph:0.1.0"/"evergraph:local"/; s/cpu: "1"/cpu: 100m/' deploy/kubernetes/evergraph.yaml >"$work/plain.yaml"
+sed 's/"evergraph:[^"]*"/"evergraph:local"/; s/cpu: "1"/cpu: 100m/' deploy/kubernetes/evergraph.yaml >"$work/plain.yaml"
 kube apply -f "$work/plain.yaml" >&2
 kube rollout status statefulset/evergraph --timeout 4m >&2 || die "the plain manifests do not start"
 until_at $((3 * EVENTS)) evergraph-0

@@ -1,11 +1,15 @@
 #!/usr/bin/env bash
 # A Kubernetes cluster of one node on this machine, for scripts/chart.sh: etcd and containerd from Debian, Kubernetes and
-# CoreDNS built by Go. Debian, as root; nothing is installed outside of .cache/cluster but packages of Debian.
+# CoreDNS built by Go. Debian, as root, where neither a node of another cluster nor a DNS server runs.
 #
-#   scripts/cluster.sh up       starts it and waits until its node is ready; KUBECONFIG is .cache/cluster/admin.conf
-#   scripts/cluster.sh import IMAGE...   takes images of the Docker engine
-#   scripts/cluster.sh down     stops it and removes its state
+#   scripts/cluster.sh up                starts it and waits until its node is ready; KUBECONFIG is
+#                                        .cache/cluster/admin.conf
+#   scripts/cluster.sh import IMAGE...   imports images from the Docker engine
+#   scripts/cluster.sh volumes           makes volumes whose claims are gone anew
+#   scripts/cluster.sh down              stops it and removes its state
 #
+# It keeps its programs and credentials in .cache/cluster and its state in /var/lib/evergraph-cluster. What `down` leaves
+# are packages of Debian and empty folders of Kubernetes and CNI under /var.
 # Services have addresses (kube-proxy) and names (CoreDNS). Volumes are folders of this machine. What it does not do:
 # enforce network policies, and measure what autoscalers ask for.
 set -euo pipefail
@@ -116,13 +120,26 @@ address() { hostname -I | awk '{ print $1 }'; }
 
 # --- Processes ---------------------------------------------------------------------------------------
 
+# A process is named by its id and its start time, so that a reused id is never taken for ours.
+started_at() { awk '{ sub(/^.*\) /, ""); print $20 }' "/proc/$1/stat" 2>/dev/null || true; }
+
 # run NAME COMMAND...: in the background, until `down`.
 run() {
     local name=$1
     shift
     setsid nohup "$@" >"$RUN/$name.log" 2>&1 </dev/null &
-    echo $! >"$RUN/$name.pid"
+    echo "$! $(started_at $!)" >"$RUN/$name.pid"
 }
+
+# Prints the id of a process that `run` started, if it runs.
+running() {
+    local pid since
+    read -r pid since 2>/dev/null <"$RUN/$1.pid" || return 1
+    [ -n "$since" ] && [ "$(started_at "$pid")" = "$since" ] && echo "$pid"
+}
+
+# listens ADDRESS PORT
+listens() { (exec 3<>"/dev/tcp/$1/$2") 2>/dev/null; }
 
 settings() {
     mkdir -p "$ALL/cni" "$STATE"
@@ -172,6 +189,10 @@ YAML
     cat >"$ALL/Corefile" <<COREFILE
 .:53 {
     bind $(address)
+    acl {
+        allow net $PODS.0/24 $(address)/32
+        block
+    }
     kubernetes cluster.local {
         kubeconfig $KUBECONFIG
     }
@@ -182,16 +203,18 @@ COREFILE
 
 processes() {
     local pki="$ALL/pki"
-    run etcd etcd --data-dir "$STATE/etcd" --listen-client-urls http://127.0.0.1:12379 \
-        --advertise-client-urls http://127.0.0.1:12379 --listen-peer-urls http://127.0.0.1:12380 \
-        --initial-advertise-peer-urls http://127.0.0.1:12380 --initial-cluster default=http://127.0.0.1:12380
+    run etcd etcd --data-dir "$STATE/etcd" --listen-client-urls https://127.0.0.1:12379 \
+        --advertise-client-urls https://127.0.0.1:12379 --listen-peer-urls http://127.0.0.1:12380 \
+        --initial-advertise-peer-urls http://127.0.0.1:12380 --initial-cluster default=http://127.0.0.1:12380 \
+        --client-cert-auth --trusted-ca-file "$pki/ca.crt" --cert-file "$pki/server.crt" --key-file "$pki/server.key"
     run containerd containerd --config "$ALL/containerd.toml"
-    run apiserver kube-apiserver --etcd-servers http://127.0.0.1:12379 --service-cluster-ip-range "$SERVICES.0/24" \
+    run apiserver kube-apiserver --etcd-servers https://127.0.0.1:12379 --etcd-cafile "$pki/ca.crt" \
+        --etcd-certfile "$pki/admin.crt" --etcd-keyfile "$pki/admin.key" --service-cluster-ip-range "$SERVICES.0/24" \
         --client-ca-file "$pki/ca.crt" --tls-cert-file "$pki/server.crt" --tls-private-key-file "$pki/server.key" \
         --service-account-issuer https://kubernetes.default.svc --service-account-key-file "$pki/accounts.pub" \
         --service-account-signing-key-file "$pki/accounts.key" --authorization-mode RBAC \
         --kubelet-preferred-address-types InternalIP --kubelet-client-certificate "$pki/admin.crt" --kubelet-client-key "$pki/admin.key" --allow-privileged
-    until_done "the interface of the cluster" kubectl get --raw /readyz
+    until_done "the API server" is_up
     run controllers kube-controller-manager --kubeconfig "$KUBECONFIG" --root-ca-file "$pki/ca.crt" \
         --service-account-private-key-file "$pki/accounts.key" --use-service-account-credentials --leader-elect=false
     run scheduler kube-scheduler --kubeconfig "$KUBECONFIG" --leader-elect=false
@@ -216,9 +239,6 @@ pause_image() {
 
 import() { docker save "$@" | ctr --address "$SOCKET" --namespace k8s.io images import - >&2; }
 
-# listens ADDRESS PORT
-listens() { (exec 3<>"/dev/tcp/$1/$2"); }
-
 # Names of services, by CoreDNS beside the pods: a service without a selector leads to it.
 names() {
     run coredns coredns -conf "$ALL/Corefile"
@@ -242,8 +262,14 @@ YAML
 
 # Folders of this machine as volumes, for claims that name no class.
 volumes() {
-    local number
-    for number in $(seq 24); do
+    local number released
+    released=$(kubectl get persistentvolumes \
+        -o jsonpath='{range .items[?(@.status.phase=="Released")]}{.metadata.name}{" "}{end}')
+    for number in $released; do
+        kubectl delete persistentvolume "$number" >/dev/null
+        rm -rf "$STATE/volumes/${number#volume-}"
+    done
+    for number in $(seq 6); do
         mkdir -p "$STATE/volumes/$number"
         cat <<YAML
 ---
@@ -261,10 +287,18 @@ YAML
     done | kubectl apply -f - >/dev/null
 }
 
+# Of this cluster, and of no other that kubectl knows.
+is_up() { [ -s "$KUBECONFIG" ] && kubectl --server "$API" --request-timeout 5s get --raw /readyz >/dev/null 2>&1; }
+
 up() {
     [ "$(id -u)" = 0 ] || die "a node of Kubernetes needs root"
-    ! kubectl get --raw /readyz >/dev/null 2>&1 || return 0
+    ! is_up || return 0
     down
+    local port
+    for port in 6443 10250 10256; do
+        ! listens 127.0.0.1 "$port" || die "port $port is taken: another node of Kubernetes seems to run here"
+    done
+    ! listens "$(address)" 53 || die "port 53 is taken: another DNS server runs here"
     packages
     programs
     mkdir -p "$RUN"
@@ -276,7 +310,8 @@ up() {
 }
 
 down() {
-    local file pid
+    local file
+    ! is_up || kubectl delete pods --all --all-namespaces --timeout 60s >/dev/null 2>&1 || true
     # What watches goes before what is watched.
     for file in coredns proxy kubelet scheduler controllers apiserver; do stop_process "$file"; done
     if [ -S "$SOCKET" ]; then
@@ -290,23 +325,24 @@ down() {
         awk -v at="$STATE/" 'index($2, at) == 1 { print $2 }' /proc/mounts | sort -r | xargs -r -n 1 umount || true
         rm -rf "$STATE"
         rm -rf /var/lib/cni/networks/pods
+        kube-proxy --cleanup >/dev/null 2>&1 || true
     fi
     rm -rf "$ALL/pki" "$KUBECONFIG" "$RUN"
 }
 
 stop_process() {
     local pid
-    pid=$(cat "$RUN/$1.pid" 2>/dev/null) || return 0
+    pid=$(running "$1") || return 0
     kill "$pid" 2>/dev/null || true
     for _ in $(seq 50); do
-        kill -0 "$pid" 2>/dev/null || return 0
+        running "$1" >/dev/null || return 0
         sleep 0.2
     done
     kill -KILL "$pid" 2>/dev/null || true
 }
 
 case "${1:-}" in
-    up | down) "$1" ;;
+    up | down | volumes) "$1" ;;
     import) shift; import "$@" ;;
     *) sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}"; exit 2 ;;
 esac

@@ -50,8 +50,8 @@ pub(crate) struct IngestArgs {
     property: Vec<String>,
     #[command(flatten)]
     daemon: DaemonArgs,
-    /// Events per second, counted from when a topic has acknowledged the first one; as fast as the target takes them
-    /// if not given
+    /// Events per second; as fast as the target takes them if not given. To a topic, counted from when it has
+    /// acknowledged the first one
     #[arg(long, value_name = "RATE")]
     rate: Option<f64>,
     /// Events per HTTP request

@@ -348,7 +348,7 @@ impl Config {
     }
 }
 
-/// What is heard of these only where a filter names them: the migrations report at `info` that there is nothing to do.
+/// Logged below `warn` only where a filter names them: migrations report at `info` that there is nothing to do.
 const QUIET: &str = "refinery_core=warn";
 
 /// A filter of tracing-subscriber, without the form in which one word means "everything of this module":

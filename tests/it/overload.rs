@@ -157,7 +157,7 @@ fn streams_at_twenty_thousand_events_a_second_are_learned_and_served() {
         let edges = edges_of(&data.join(format!("{stream}.csv.gz")));
         let file = csv(folder.path().join(format!("{stream}.csv")), edges);
         if runs.is_empty() {
-            // A broker that has just begun compiles itself meanwhile, on the same cores. It gets one stream to do so.
+            // The JVM of a new broker still compiles hot code, on the same cores.
             run(&broker, ("first", "walk"), &file, Some(rate));
         }
         runs.extend(MODELS.map(|model| measured(&broker, stream, model, &file, rate)));
@@ -186,7 +186,7 @@ fn page(figures: &Value) -> String {
         let number = |key: &str| run[key].as_f64().unwrap_or(f64::NAN);
         let ms = |key: &str| format!("{:.0} ms", number(key) * 1e3);
         format!(
-            "| {} | {} | {} | {:.0} s | {:.0} % | {:.1} % | {:.1} % | {} | {:.4} | {:.4} | {:.4} |\n",
+            "| {} | {} | {} | {:.0} s | {:.1} % | {:.2} % | {:.2} % | {} | {:.4} | {:.4} | {:.4} |\n",
             run["stream"].as_str().unwrap_or_default(),
             run["model"].as_str().unwrap_or_default(),
             number("events_count"),
@@ -202,7 +202,7 @@ fn page(figures: &Value) -> String {
     };
     let rows: String = figures["runs"].as_array().into_iter().flatten().map(row).collect();
     format!(
-        "# More events than can be trained on\n\n\
+        "# Learning and serving at {rate:.0} events a second\n\n\
          <!-- Made by `make overload`: change tests/it/overload.rs, not this. -->\n\n\
          Whole streams, edges only, through Apache Kafka at {rate:.0} events a second, beside {:.0} requests a second for\n\
          single embeddings. Every event reaches graph and memory; as many get a gradient step as keep the learner near\n\
@@ -213,8 +213,8 @@ fn page(figures: &Value) -> String {
          | stream | model | events | lasts | trained on | reflected within 0.1 s | 0.25 s | reads p99 | AP | EdgeBank | AP, all trained on |\n\
          |---|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n{rows}\n\
          An event is reflected when responses are computed with it, counted from when it was sent; events that are learned\n\
-         together count by the oldest one of their log frame. The broker has served another stream before, and the pace\n\
-         begins once the topic has acknowledged a first event. All figures are in [overload.json](overload.json).\n",
+         together count by the oldest one of their log frame. The broker has served the first stream once before, and the\n\
+         pace begins once the topic has acknowledged a first event. All figures are in [overload.json](overload.json).\n",
         whole("requests_per_second"),
         machine["cpu"].as_str().unwrap_or("an unknown CPU"),
         machine["cores"],
@@ -229,7 +229,7 @@ fn the_page_has_a_row_for_each_run() {
         "average_precision": 0.9, "average_precision_of_all_trained": 0.91, "edgebank_average_precision": 0.8});
     let page = page(&json!({"events_per_second": 20_000, "requests_per_second": 200, "runs": [run],
         "machine": {"cpu": "one", "cores": 2, "memory_bytes": 1_u64 << 30}}));
-    let row = "| s | walk | 1000 | 0 s | 25 % | 95.0 % | 99.5 % | 3 ms | 0.9000 | 0.8000 | 0.9100 |";
+    let row = "| s | walk | 1000 | 0 s | 25.0 % | 95.00 % | 99.50 % | 3 ms | 0.9000 | 0.8000 | 0.9100 |";
     assert!(page.contains(row) && page.contains("one, 2 cores, 1.0 GiB"), "{page}");
 }
 

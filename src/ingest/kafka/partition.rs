@@ -203,11 +203,12 @@ impl Partition {
         !busy && (enough || since.elapsed() >= bounds.wait)
     }
 
-    /// How long from now a pending batch that nothing is added to waits until it is due.
-    pub fn due_in(&self, bounds: &Bounds) -> Option<Duration> {
-        let due = self.pending.since? + bounds.wait;
-        let due = self.wait_until.map_or(due, |until| due.max(until));
-        Some(due.saturating_duration_since(Instant::now()))
+    /// How long from `now` a pending batch that nothing is added to waits until it is due. `None` where that is not a
+    /// matter of time.
+    pub fn due_in(&self, bounds: &Bounds, now: Instant) -> Option<Duration> {
+        let since = self.pending.since.filter(|_| self.seek_to.is_none())?;
+        let due = (since + bounds.wait).max(self.wait_until.unwrap_or(since));
+        Some(due.saturating_duration_since(now))
     }
 
     /// Delivers the dead letters of the pending batch, which come before the batch. When that fails, the batch

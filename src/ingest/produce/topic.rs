@@ -164,7 +164,7 @@ impl TopicTarget {
             let first = producer.context().open.lock().first().map(|&row| row as u64);
             ProduceError::NotAcknowledged { detail, from_row: first.unwrap_or(rows.row) }
         };
-        let (mut value, mut is_connected) = (Vec::new(), false);
+        let (mut value, mut has_begun) = (Vec::new(), false);
         while let Some(src) = {
             value.clear();
             rows.next_into(&mut value)?
@@ -184,8 +184,9 @@ impl TopicTarget {
                     Err((error, _)) => return Err(not_acknowledged(&rows, error.to_string())),
                 }
             }
-            // Connecting takes a while, and all that was due meanwhile would come at once.
-            if !std::mem::replace(&mut is_connected, true) && rows.pace.is_some() {
+            // Connecting takes a while, and all that was due meanwhile would come at once. Brokers of other partitions
+            // are connected later.
+            if !std::mem::replace(&mut has_begun, true) && rows.pace.is_some() {
                 Acknowledged::flush(&producer).map_err(|e| not_acknowledged(&rows, e.to_string()))?;
                 rows.begin_pace();
             }

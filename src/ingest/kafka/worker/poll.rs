@@ -17,8 +17,9 @@ use super::Worker;
 
 /// Messages between two turns of everything else.
 const MESSAGES_PER_ROUND: usize = 512;
-/// How long a poll waits for a message at most, and while the log has a batch.
+/// How long a poll waits for a message at most.
 const POLL: Duration = Duration::from_millis(20);
+/// The same while the log has a batch.
 const POLL_BESIDE_OUTCOMES: Duration = Duration::from_millis(2);
 
 /// Partitions that have ended, until it is asked how far they were read.
@@ -56,7 +57,7 @@ impl Ends {
 
 impl Worker {
     pub(super) fn poll_round(&mut self) -> Result<(), KafkaFault> {
-        let mut timeout = patience(self.partitions.values(), &self.bounds);
+        let mut timeout = patience(self.partitions.values(), &self.bounds, Instant::now());
         let (mut last, mut failed) = (None, None);
         for _ in 0..MESSAGES_PER_ROUND {
             let polled = self.consumer.poll(timeout);
@@ -140,9 +141,9 @@ impl Worker {
 
 /// How long to wait for a message. Polling notices neither an outcome, so polls are short while one is due, nor that a
 /// batch has waited for long enough.
-fn patience<'a>(partitions: impl Iterator<Item = &'a Partition>, bounds: &Bounds) -> Duration {
+fn patience<'a>(partitions: impl Iterator<Item = &'a Partition>, bounds: &Bounds, now: Instant) -> Duration {
     let of = |partition: &Partition| {
-        if partition.is_on_its_way() { Some(POLL_BESIDE_OUTCOMES) } else { partition.due_in(bounds) }
+        if partition.is_on_its_way() { Some(POLL_BESIDE_OUTCOMES) } else { partition.due_in(bounds, now) }
     };
     // The client counts whole milliseconds.
     partitions.filter_map(of).min().unwrap_or(POLL).clamp(Duration::from_millis(1), POLL)
@@ -174,17 +175,20 @@ mod tests {
 
     #[test]
     fn polls_last_until_the_next_batch_is_due() {
-        let wait = Duration::from_millis(10);
+        let (now, wait) = (Instant::now(), Duration::from_millis(10));
         let bounds = Bounds { messages: 1000, wait, max_messages: 1000, max_bytes: 1000 };
-        let of = |partitions: &[Partition]| patience(partitions.iter(), &bounds);
+        let of = |partitions: &[Partition]| patience(partitions.iter(), &bounds, now);
         assert_eq!((of(&[]), of(&[gathering(None)])), (POLL, POLL));
-        let polled = of(&[gathering(None), gathering(Some(Instant::now()))]);
-        assert!(polled > POLL_BESIDE_OUTCOMES && polled <= wait, "{polled:?}");
-        let overdue = gathering(Some(Instant::now() - wait));
+        assert_eq!(of(&[gathering(None), gathering(Some(now))]), wait);
+        assert_eq!(of(&[gathering(Some(now)), gathering(Some(now - wait / 2))]), wait / 2, "the soonest");
+        let overdue = gathering(Some(now - wait));
         assert_eq!(of(std::slice::from_ref(&overdue)), Duration::from_millis(1));
-        let mut refused = gathering(Some(Instant::now() - wait));
-        refused.wait_until = Some(Instant::now() + Duration::from_secs(1));
+        let mut refused = gathering(Some(now - wait));
+        refused.wait_until = Some(now + Duration::from_secs(1));
         assert_eq!(of(&[refused]), POLL, "it is due once its refusal was a while ago");
+        let mut sought = gathering(Some(now - wait));
+        sought.seek_to = Some(0);
+        assert_eq!(of(&[sought]), POLL, "the seek comes first");
         let mut stored = overdue;
         stored.close_batch(&"kafka:t".into(), 0);
         assert_eq!(of(&[stored, gathering(None)]), POLL_BESIDE_OUTCOMES);
