@@ -605,3 +605,22 @@ pub fn delete_records(broker: &Broker, topic: &str, before: i64) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(admin.delete_records(&list, &AdminOptions::new())).unwrap();
 }
+
+#[test]
+fn the_pace_of_a_push_begins_when_a_topic_that_is_slow_to_reach_has_acknowledged_an_event() {
+    // A broker of the client library, whose answers take a while: connecting takes several of them.
+    let cluster = rdkafka::mocking::MockCluster::new(1).unwrap();
+    cluster.create_topic("slow", 1, 1).unwrap();
+    cluster.broker_round_trip_time(1, Duration::from_millis(200)).unwrap();
+    let mut file = tempfile::NamedTempFile::with_suffix(".csv").unwrap();
+    writeln!(file, "src,dst,ts\n1,2,1\n1,2,2\n1,2,3\n1,2,4").unwrap();
+    let client = KafkaClientOptions::new(&cluster.bootstrap_servers());
+    let target = TopicTarget { client, topic: "slow".into(), create_partitions: None };
+    let mut options = ProduceOptions::new(file.path(), ProduceTarget::Topic(target));
+    options.events_per_second = Some(4.0);
+    let report = produce(&options, &mut |_| {}).unwrap();
+    assert_eq!(report.sent, 4);
+    // The first is due after 0.25 s; the others after three more of these from when it was acknowledged, which takes four
+    // answers at least: for versions, metadata, the producer's id, and the event.
+    assert!(report.seconds >= 0.25 + 4.0 * 0.2 + 3.0 * 0.25, "{} s", report.seconds);
+}
