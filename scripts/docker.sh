@@ -55,6 +55,8 @@ stop() {
         kill "$pid"
         for _ in $(seq 150); do own >/dev/null || break; sleep 0.2; done
         ! own >/dev/null || die "the engine does not end"
+        # Others take its bridge for a network: Open MPI does.
+        ip link delete docker0 2>/dev/null || true
     fi
     rm -rf "$HOME_OF_ALL/data"
 }
