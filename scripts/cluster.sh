@@ -14,6 +14,7 @@
 # enforce network policies, and measure what autoscalers ask for.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+. scripts/process.sh
 
 readonly ALL="$PWD/.cache/cluster"
 readonly BIN="$ALL/bin" RUN="$ALL/run" STATE=/var/lib/evergraph-cluster
@@ -120,22 +121,12 @@ address() { hostname -I | awk '{ print $1 }'; }
 
 # --- Processes ---------------------------------------------------------------------------------------
 
-# A process is named by its id and its start time, so that a reused id is never taken for ours.
-started_at() { awk '{ sub(/^.*\) /, ""); print $20 }' "/proc/$1/stat" 2>/dev/null || true; }
-
 # run NAME COMMAND...: in the background, until `down`.
 run() {
     local name=$1
     shift
     setsid nohup "$@" >"$RUN/$name.log" 2>&1 </dev/null &
-    echo "$! $(started_at $!)" >"$RUN/$name.pid"
-}
-
-# Prints the id of a process that `run` started, if it runs.
-running() {
-    local pid since
-    read -r pid since 2>/dev/null <"$RUN/$1.pid" || return 1
-    [ -n "$since" ] && [ "$(started_at "$pid")" = "$since" ] && echo "$pid"
+    note_process $! "$RUN/$name.pid"
 }
 
 # listens ADDRESS PORT
@@ -323,8 +314,7 @@ down() {
     if [ -d "$STATE" ]; then
         # Mounts of pods, the innermost first.
         awk -v at="$STATE/" 'index($2, at) == 1 { print $2 }' /proc/mounts | sort -r | xargs -r -n 1 umount || true
-        rm -rf "$STATE"
-        rm -rf /var/lib/cni/networks/pods
+        rm -rf "$STATE" /var/lib/cni/networks/pods
         kube-proxy --cleanup >/dev/null 2>&1 || true
     fi
     rm -rf "$ALL/pki" "$KUBECONFIG" "$RUN"
@@ -332,10 +322,10 @@ down() {
 
 stop_process() {
     local pid
-    pid=$(running "$1") || return 0
+    pid=$(running_pid "$RUN/$1.pid") || return 0
     kill "$pid" 2>/dev/null || true
     for _ in $(seq 50); do
-        running "$1" >/dev/null || return 0
+        running_pid "$RUN/$1.pid" >/dev/null || return 0
         sleep 0.2
     done
     kill -KILL "$pid" 2>/dev/null || true

@@ -10,6 +10,7 @@
 #   scripts/docker.sh stop      stops the engine that `start` started, and removes its data
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+. scripts/process.sh
 
 readonly HOME_OF_ALL="$PWD/.cache/docker"
 readonly COMPOSE_OLDEST=2.23.1 COMPOSE_VERSION=v2.40.3 BUILDX_VERSION=v0.29.1
@@ -29,7 +30,7 @@ start() {
     [ ! -d /run/systemd/system ] || die "an engine is installed and does not respond: systemctl start docker"
     mkdir -p "$HOME_OF_ALL"
     setsid nohup dockerd --data-root "$HOME_OF_ALL/data" >"$HOME_OF_ALL/dockerd.log" 2>&1 </dev/null &
-    echo "$! $(started_at $!)" >"$HOME_OF_ALL/dockerd.pid"
+    note_process $! "$HOME_OF_ALL/dockerd.pid"
     for _ in $(seq 60); do
         ! docker info >/dev/null 2>&1 || return 0
         sleep 0.5
@@ -39,15 +40,8 @@ start() {
     die "the engine does not start; its log is $HOME_OF_ALL/dockerd.log"
 }
 
-# A process is named by its id and its start time, so that a reused id is never taken for ours.
-started_at() { awk '{ sub(/^.*\) /, ""); print $20 }' "/proc/$1/stat" 2>/dev/null || true; }
-
 # Prints the id of the engine that `start` started, if it runs.
-own() {
-    local pid since
-    read -r pid since 2>/dev/null <"$HOME_OF_ALL/dockerd.pid" || return 1
-    [ -n "$since" ] && [ "$(started_at "$pid")" = "$since" ] && echo "$pid"
-}
+own() { running_pid "$HOME_OF_ALL/dockerd.pid"; }
 
 stop() {
     local pid

@@ -43,16 +43,8 @@ kind_file=$data/broker.kind
 
 log() { echo "kafka.sh: $*" >&2; }
 
-# A process is named by its id and its start time, so that a reused id is never taken for ours.
-started_at() { awk '{ sub(/^.*\) /, ""); print $20 }' "/proc/$1/stat" 2>/dev/null || true; }
-
-running_pid() {
-  local pid started
-  [[ -r $pid_file ]] || return 1
-  read -r pid started <"$pid_file" || return 1
-  [[ -n $pid && -n $started && $(started_at "$pid") == "$started" ]] || return 1
-  echo "$pid"
-}
+# shellcheck source=scripts/process.sh
+. "$root/scripts/process.sh"
 
 listening() { (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; }
 
@@ -218,7 +210,7 @@ launch_tansu() {
 
 record() {
   echo "$1" >"$kind_file"
-  echo "$2 $(started_at "$2")" >"$pid_file"
+  note_process "$2" "$pid_file"
 }
 
 ready() {
@@ -232,13 +224,13 @@ start() {
   exec 9>"$data/start.lock"
   flock 9
   local pid kind
-  if pid=$(running_pid); then report "$pid"; return 0; fi
+  if pid=$(running_pid "$pid_file"); then report "$pid"; return 0; fi
   kind=$(choose) || exit $?
   if listening; then log "port $port is taken by another process; set KAFKA_PORT"; exit 1; fi
   "launch_$kind"
   local deadline=$((SECONDS + ${KAFKA_WAIT:-60}))
   until ready; do
-    if ! pid=$(running_pid) || ((SECONDS >= deadline)); then
+    if ! pid=$(running_pid "$pid_file") || ((SECONDS >= deadline)); then
       log "the broker did not become ready; the end of $data/broker.log:"
       tail -n 20 "$data/broker.log" >&2
       stop TERM
@@ -246,15 +238,15 @@ start() {
     fi
     sleep 0.1
   done
-  report "$(running_pid)"
+  report "$(running_pid "$pid_file")"
 }
 
 stop() {
   local pid
-  if ! pid=$(running_pid); then rm -f "$pid_file"; return 0; fi
+  if ! pid=$(running_pid "$pid_file"); then rm -f "$pid_file"; return 0; fi
   kill "-$1" "$pid"
   local deadline=$((SECONDS + 30))
-  while running_pid >/dev/null; do
+  while running_pid "$pid_file" >/dev/null; do
     if ((SECONDS >= deadline)); then log "still there after 30 s; killing $pid"; kill -KILL "$pid"; fi
     sleep 0.05
   done
@@ -266,7 +258,7 @@ case ${1:-} in
   stop) stop TERM ;;
   kill) stop KILL ;;
   status)
-    if pid=$(running_pid); then report "$pid"; else log "nothing runs in $data"; exit 1; fi
+    if pid=$(running_pid "$pid_file"); then report "$pid"; else log "nothing runs in $data"; exit 1; fi
     ;;
   path)
     kind=$(choose) || exit $?
