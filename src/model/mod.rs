@@ -76,7 +76,7 @@ pub use mailbox::{Mailbox, PendingMessage};
 pub use memory::NodeMemory;
 pub use message_rows::MessageRows;
 pub use needs::{Needs, OptionsError};
-pub use neighborhood::{DistinctNodes, EMPTY_SLOT, Neighborhood};
+pub use neighborhood::{DistinctNodes, EMPTY_SLOT, Neighborhood, PARTS_MAX, Readers};
 pub use part::Part;
 pub use state::{ModelState, StateError};
 pub use state_update::{Interactions, Touched};

@@ -3,12 +3,15 @@
 //! A node appears in a batch many times: as a source, a destination, and a neighbor of both. All of that
 //! refers to one row of its memory, so seeds and neighbors become slots of one list of distinct nodes, in
 //! order of first appearance, and everything per node (gathering, memory update, feature projection) is
-//! done once per distinct node. The lists are kept between batches and grow to what batches need.
+//! done once per distinct node. Those of a sample that is cut stand part by part ([`Readers`]). The lists are kept
+//! between batches and grow to what batches need.
 
 mod passed;
+mod readers;
 
 use hashbrown::HashMap;
 
+pub use self::readers::{PARTS_MAX, Readers};
 use super::Needs;
 use crate::device::prefetch;
 use crate::event::{EventTime, NodeId};
@@ -117,6 +120,19 @@ impl DistinctNodes {
         nodes.truncate(count);
     }
 
+    /// Moves the node at each slot to the slot at its place in `places`, which has every slot once.
+    fn move_to(&mut self, places: &[u32]) {
+        let mut moved = vec![NodeId::NONE; self.nodes.len()];
+        places.iter().zip(&self.nodes).for_each(|(place, node)| moved[*place as usize] = *node);
+        for (slot, node) in (0..).zip(&moved) {
+            match self.direct.get_mut(node.index()) {
+                Some(entry) => *entry = slot,
+                None => *self.hashed.entry(*node).or_default() = slot,
+            }
+        }
+        self.nodes = moved;
+    }
+
     /// The slot of `node` if it has one.
     #[must_use]
     pub fn slot(&self, node: NodeId) -> Option<u32> {
@@ -151,6 +167,7 @@ pub struct Neighborhood {
     nodes: DistinctNodes,
     pairs: Vec<u32>,
     neighbors: Vec<u32>,
+    readers: Readers,
 }
 
 impl Neighborhood {
@@ -194,9 +211,9 @@ impl Neighborhood {
         draw(Seeds { nodes, times }, layers)
     }
 
-    /// Gives every seed and sampled neighbor its slot, and `others` behind them.
+    /// Gives every seed and sampled neighbor its slot, and `others` behind them. All belong to one part.
     pub fn number(&mut self, others: &[NodeId]) {
-        let Self { layers, nodes, pairs, neighbors, .. } = self;
+        let Self { layers, nodes, pairs, neighbors, readers, .. } = self;
         nodes.clear();
         pairs.clear();
         neighbors.clear();
@@ -207,9 +224,10 @@ impl Neighborhood {
         for &node in others {
             nodes.insert(node);
         }
+        readers.whole(nodes.nodes().len());
     }
 
-    /// Every seed and neighbor once, seeds first, and the others that were numbered with them.
+    /// Every seed and neighbor once, and the others that were numbered with them.
     #[must_use]
     pub fn nodes(&self) -> &DistinctNodes {
         &self.nodes
@@ -264,7 +282,7 @@ impl Neighborhood {
         let words = self.seed_nodes.capacity() + self.pairs.capacity() + self.neighbors.capacity();
         let words = words + self.sampled_seeds.0.capacity();
         let times = self.seed_times.capacity() + self.sampled_seeds.1.capacity();
-        words * 4 + times * 8 + self.layers.bytes() + self.nodes.bytes()
+        words * 4 + times * 8 + self.layers.bytes() + self.nodes.bytes() + self.readers.bytes()
     }
 }
 

@@ -38,6 +38,7 @@ mod save;
 pub mod schedule;
 mod shards;
 pub mod share;
+mod shared_rows;
 mod step;
 pub mod stream;
 mod stream_negatives;

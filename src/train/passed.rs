@@ -74,7 +74,8 @@ impl PreparedBatch {
         let mut fanout = 0;
         if self.has_sample() {
             fanout = needs.fanout;
-            self.neighborhood.read_part(&own, fanout, input)?;
+            let parts = parts(needs, self.scored.len());
+            self.neighborhood.read_part((&own, fanout), (share.parts(parts), parts), input)?;
             let seeds = self.neighborhood.pairs().len();
             if self.scored.is_empty() || seeds != self.pairs.blocks() * self.scored.len() {
                 return Err(damaged("its seeds"));

@@ -17,12 +17,13 @@ use std::time::Instant;
 
 use super::pairs::Pairs;
 use super::ranks::{Ranks, Share};
+use super::shards::{cut, parts};
 use super::trainer::{Negatives, Positives, StepMode, TrainError, Trainer, World};
 use crate::event::{EdgeId, EventTime, NodeId};
 use crate::feature::{Announced, FeatureStore};
 use crate::graph::RetentionBounds;
 use crate::model::{
-    DeviceRows, FeatureRows, GatherError, Interactions, ModelState, Needs, Neighborhood, Touched,
+    DeviceRows, FeatureRows, GatherError, Interactions, ModelState, Needs, Neighborhood, Part, Touched,
 };
 
 /// Events, their negatives, and all that a step reads for them. Its buffers are reused for the next batch.
@@ -151,6 +152,14 @@ impl PreparedBatch {
         }
     }
 
+    /// Cuts the sample into the parts that a pass computes.
+    fn cut(&mut self, needs: &Needs) {
+        let events = self.scored.len();
+        let count = parts(needs, events);
+        let part = |i| Part::of_events(&cut(i, count, events), events, self.pairs.blocks());
+        self.neighborhood.cut(&(0..count).map(part).collect::<Vec<_>>());
+    }
+
     pub(super) fn load(&mut self, positives: &Positives<'_>, since: EventTime, mode: StepMode) {
         fn copy<T: Copy>(into: &mut Vec<T>, from: &[T]) {
             into.clear();
@@ -223,6 +232,7 @@ impl Preparer {
             batch.sample_seconds = lap(&mut clock);
             // The step computes the memory of all that its events touch, scored or not.
             batch.neighborhood.number(batch.touched.nodes());
+            batch.cut(&self.needs);
             if self.needs.edge_row_dim > 0 {
                 batch.number_slots(&self.needs);
             }

@@ -162,7 +162,7 @@ impl PreparedBatch {
         match share {
             // In a state-only step every rank computes all memory rows.
             Some(share) if self.mode != StepMode::StateOnly => {
-                share.of(parts(needs, self.scored.len()), count)
+                self.neighborhood.readers().nodes_of(share.parts(parts(needs, self.scored.len())))
             }
             _ => 0..count,
         }

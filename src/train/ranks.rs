@@ -5,8 +5,8 @@
 //! computes a run of its own, at fixed places. Four rounds of a step make up the rest:
 //!
 //! ```text
-//! 1  rows of the table, and fresh memory of the touched nodes       from who computed them, to all
-//! 2  losses and logits, to all; what flowed into rows of the table  to who computes these
+//! 1  fresh memory of the touched nodes, to all; rows of the table   from who computed them, to who reads them
+//! 2  losses and logits, to all; what flowed into rows of the table  to who computed these
 //! 3  gradients of the weights, a slice of all to each rank          which adds them up
 //! 4  the sums                                                       to all
 //! ```
@@ -15,8 +15,9 @@
 //! follows from a step (optimizer, memory, messages) each rank does for itself, to the same end. A batch with fewer
 //! shards than ranks is computed whole by each, without exchange.
 //!
-//! In a step one of R ranks sends about `4 (1 - 1/R) (2 * rows * width + 2 * weights + touched * memory)` bytes.
-//! `rows`, of distinct nodes, grow with the fanout until nodes come again; nothing else is asked of others.
+//! In a step one of R ranks sends about `4 (1 - 1/R) (2 * weights + touched * memory) + 8 / R * shared * width` bytes,
+//! where `shared` counts the rows of the table that go from the one that computes them to another one that reads them
+//! ([`shared_rows`](super::shared_rows)); what flowed goes the way back.
 
 use std::ops::Range;
 
@@ -24,6 +25,7 @@ use thiserror::Error;
 
 use super::orders::{Leading, Order};
 use super::shards::{cut, runs, sum_in_tree};
+use super::shared_rows::SharedRows;
 use crate::device::exchange::{
     Exchange, ExchangeError, Message, Traffic, exchange_alike, exchange_alike_patiently,
 };
@@ -36,6 +38,10 @@ pub(super) struct Ranks {
     pub(super) leading: Option<Leading>,
     /// What flowed from the own parts into the rows of all nodes.
     flowed: Vec<f32>,
+    /// Rows that go to others, or what flowed into theirs.
+    sent: Vec<f32>,
+    /// The same from them.
+    received: Vec<f32>,
     /// Gradients of all weights.
     gradients: Vec<f32>,
     /// What the others have of what this rank adds up.
@@ -94,7 +100,8 @@ pub enum RanksError {
 
 impl Ranks {
     pub fn new(exchange: Box<dyn Exchange>) -> Self {
-        Self { exchange, leading: None, flowed: Vec::new(), gradients: Vec::new(), others: Vec::new() }
+        let [flowed, sent, received, gradients, others] = Default::default();
+        Self { exchange, leading: None, flowed, sent, received, gradients, others }
     }
 
     /// The others follow this one.
@@ -124,7 +131,8 @@ impl Ranks {
 
     /// Bytes held.
     pub fn bytes(&self) -> usize {
-        let held = [&self.flowed, &self.others, &self.gradients].map(Vec::capacity);
+        let Self { flowed, sent, received, gradients, others, .. } = self;
+        let held = [flowed, sent, received, gradients, others].map(Vec::capacity);
         held.iter().sum::<usize>() * size_of::<f32>() + self.leading.as_ref().map_or(0, Leading::bytes)
     }
 
@@ -144,43 +152,48 @@ impl Ranks {
         Share { rank, ranks: self.count() }.parts(parts)
     }
 
-    /// What of `count` nodes, cut into `parts`, belongs to the parts of each rank.
-    pub fn shares(&self, parts: usize, count: usize) -> Vec<Range<usize>> {
-        let ranks = self.count();
-        (0..ranks).map(|rank| Share { rank, ranks }.of(parts, count)).collect()
-    }
-
-    /// Completes columns of values that have a run of values from each rank, one after another, of these lengths, where
-    /// every rank has its own: round 1.
-    pub fn gather(&mut self, columns: Vec<(&mut [f32], Vec<usize>)>) -> Result<(), ExchangeError> {
-        let own = self.rank();
+    /// Adds to `rows` those of the other ranks that are read here, and completes columns of values that have a run of
+    /// values from each rank, one after another, of these lengths, where every rank has its own: round 1.
+    pub fn gather_rows(
+        &mut self,
+        (rows, shared): (&mut Tensor, &SharedRows),
+        columns: Vec<(&mut [f32], Vec<usize>)>,
+    ) -> Result<(), ExchangeError> {
+        let (own, width) = (self.rank(), rows.cols());
+        let Self { exchange, sent, received, .. } = self;
         let mut messages: Vec<Message<'_>> =
             columns.into_iter().flat_map(|(values, lengths)| gathered(own, values, &lengths)).collect();
-        self.exchange.round(&mut messages)
+        messages.extend(shared.computed_rows((rows.data(), width), (sent, received)));
+        exchange.round(&mut messages)?;
+        shared.put_read(received, (rows.data_mut(), width));
+        Ok(())
     }
 
-    /// Completes `scores` as [`gather`](Self::gather) does. Where something flows into the table, `flowed` is what did
-    /// from each of the rank's own parts, a row for each of the `nodes` that are cut into `parts`; afterwards
+    /// Completes `scores`, which have a run of values of these lengths from each rank. Where something flows into the
+    /// table, `flowed` is what did from each of the rank's own parts, a row for each node; afterwards
     /// [`flowed`](Self::flowed) is what did from all ranks: round 2.
     pub fn gather_scores(
         &mut self,
         (scores, lengths): (&mut [f32], Vec<usize>),
         flowed: &[Tensor],
-        (parts, nodes): (usize, usize),
+        shared: &SharedRows,
     ) -> Result<(), ExchangeError> {
-        let width = flowed.first().map_or(0, Tensor::cols);
-        let regions = self.regions(parts, nodes, width);
-        self.flowed.resize(nodes * width, 0.0);
-        sum_in_tree(&mut self.flowed, &flowed.iter().map(Tensor::data).collect::<Vec<_>>());
-        let own = self.rank();
-        let mut messages = gathered(own, scores, &lengths);
-        messages.extend(scattered(own, &self.flowed, &regions, &mut self.others));
-        self.exchange.round(&mut messages)
+        let mut messages = gathered(self.rank(), scores, &lengths);
+        let Some(first) = flowed.first() else { return self.exchange.round(&mut messages) };
+        let width = first.cols();
+        let Self { exchange, flowed: sum, sent, received, others, .. } = self;
+        sum.resize(first.data().len(), 0.0);
+        sum_in_tree(sum, &flowed.iter().map(Tensor::data).collect::<Vec<_>>());
+        messages.extend(shared.read_rows((sum, width), (sent, received)));
+        exchange.round(&mut messages)?;
+        drop(messages);
+        shared.put_computed(received, (others, width));
+        Ok(())
     }
 
     /// What flowed from the parts of each rank into the rows that this one computes.
-    pub fn flowed(&self, (parts, nodes): (usize, usize), width: usize) -> Vec<&[f32]> {
-        by_rank(self.rank(), &self.flowed, &self.regions(parts, nodes, width), &self.others)
+    pub fn flowed(&self, shared: &SharedRows, width: usize) -> Vec<&[f32]> {
+        by_rank(self.rank(), &self.flowed, &shared.regions(width), &self.others)
     }
 
     /// Adds up the gradients of all ranks: rounds 3 and 4.
@@ -221,12 +234,6 @@ impl Ranks {
             None => Ok(()),
         }
     }
-
-    /// The values of the rows of each rank among those of all nodes.
-    fn regions(&self, parts: usize, nodes: usize, width: usize) -> Vec<Range<usize>> {
-        let region = |share: Range<usize>| share.start * width..share.end * width;
-        self.shares(parts, nodes).into_iter().map(region).collect()
-    }
 }
 
 impl Share {
@@ -235,7 +242,7 @@ impl Share {
         if self.ranks > parts { 0..parts } else { cut(self.rank, self.ranks, parts) }
     }
 
-    /// What of `count` events or nodes, cut into `parts`, is in those.
+    /// What of `count` events, cut into `parts`, is in those.
     pub fn of(self, parts: usize, count: usize) -> Range<usize> {
         let own = self.parts(parts);
         cut(own.start, parts, count).start..cut(own.end - 1, parts, count).end

@@ -26,15 +26,17 @@ use rayon::prelude::*;
 use super::pass::Pass;
 use super::prepare::lap;
 use super::ranks::Ranks;
+use super::shared_rows::SharedRows;
 use super::table::{RowPart, Table};
 use crate::device::exchange::ExchangeError;
 use crate::device::matmul::Precision;
 use crate::device::{Device, matmul};
-use crate::model::{Needs, Part};
+use crate::model::{Needs, PARTS_MAX, Part};
 use crate::nn::{Gradients, Mode, Parameters, Tape, TapePool, Tensor};
 
 /// Parts of a large batch; a power of two.
 pub(super) const SHARDS: usize = 8;
+const _: () = assert!(SHARDS <= PARTS_MAX);
 
 /// What a shard keeps from step to step.
 pub(super) struct Shard {
@@ -50,8 +52,8 @@ pub(super) struct Sharded<'t> {
     pub fresh: Vec<f32>,
     /// What flowed into the table from each part of the events that was computed here, if a gradient has to.
     flowed: Vec<Tensor>,
-    /// Numbers of parts and of nodes.
-    counts: (usize, usize),
+    /// Rows that one rank computes and another one reads, if several share the pass.
+    shared: Option<SharedRows>,
     precision: Precision,
     /// Mean over the events.
     pub loss: f32,
@@ -106,21 +108,23 @@ impl<'t> Sharded<'t> {
     ) -> Result<Self, ExchangeError> {
         let mut clock = Instant::now();
         let (count, precision) = (pass.batch.scored().len(), pass.precision);
-        let counts @ (parts, nodes) = (parts(&pass.model.needs(), count), pass.nodes());
-        let mut ranks = sharing(ranks, parts);
+        let (parts, readers) = (parts(&pass.model.needs(), count), pass.batch.neighborhood.readers());
+        let ranks = sharing(ranks, parts);
         let own = ranks.as_ref().map_or(0..parts, |ranks| ranks.parts_of(ranks.rank(), parts));
+        let shared = ranks.as_ref().map(|ranks| SharedRows::of(ranks, parts, readers));
         if shards.len() < own.len() {
             shards.resize_with(own.len(), || Shard::new(parameters));
         }
         pools.resize_with(own.len().max(pools.len()), TapePool::new);
         let part = |(i, pool): (usize, &'t mut TapePool)| {
             run(own.len(), precision, || {
-                let nodes = cut(own.start + i, parts, nodes);
+                let nodes = readers.nodes_of(own.start + i..own.start + i + 1);
                 RowPart::new(pass, Tape::pooled(&Device::Cpu, parameters, mode, pool), nodes)
             })
         };
         let mut rows: Vec<RowPart<'t>> = pools[..own.len()].par_iter_mut().enumerate().map(part).collect();
-        let table = Table::of(&mut rows, asked, counts, ranks.as_deref_mut())?;
+        let mut others = ranks.zip(shared.as_ref());
+        let table = Table::of(&mut rows, (asked, pass.nodes()), others.as_mut())?;
         let first = lap(&mut clock);
         let (mut scores, lengths) = Scores::of(parts, count);
         let mut places = runs(&mut scores.0, &lengths);
@@ -142,16 +146,16 @@ impl<'t> Sharded<'t> {
             flowed.extend(done.flowed);
             (0..2).for_each(|i| seconds[i] += done.seconds[i]);
         }
-        if let Some(ranks) = &mut ranks {
+        if let Some((ranks, shared)) = others {
             let lengths = (0..ranks.count()).map(|rank| lengths[ranks.parts_of(rank, parts)].iter().sum());
             let lengths = lengths.collect();
-            ranks.gather_scores((&mut scores.0, lengths), &flowed, counts)?;
+            ranks.gather_scores((&mut scores.0, lengths), &flowed, shared)?;
         }
         let (loss, logits) = scores.joined(&lengths);
         // The time that passed, in the proportion in which the threads spent it.
         let forward = between * seconds[0] / (seconds[0] + seconds[1]).max(f64::MIN_POSITIVE);
         let seconds = [first + forward, between - forward + lap(&mut clock)];
-        Ok(Self { rows, fresh, flowed, counts, precision, loss, logits, seconds })
+        Ok(Self { rows, fresh, flowed, shared, precision, loss, logits, seconds })
     }
 
     /// Walks on through the table, and takes the gradients of all parts. Returns what flowed into the leaf of the
@@ -167,15 +171,15 @@ impl<'t> Sharded<'t> {
     ) -> Result<Vec<Option<Tensor>>, ExchangeError> {
         let clock = Instant::now();
         let (own, precision, flowed) = (self.rows.len(), self.precision, std::mem::take(&mut self.flowed));
-        let ranks = sharing(ranks, self.counts.0);
+        let ranks = ranks.filter(|_| self.shared.is_some());
         let shards = &mut shards[..own];
         let mut leaves = Vec::new();
         if let [one, ..] = &flowed[..] {
             let width = one.cols();
             // From all ranks, into the rows from the first that is computed here on.
-            let flowed = match &ranks {
+            let flowed = match ranks.as_ref().zip(self.shared.as_ref()) {
                 None => flowed.iter().map(Tensor::data).collect(),
-                Some(ranks) => ranks.flowed(self.counts, width),
+                Some((ranks, shared)) => ranks.flowed(shared, width),
             };
             let first = self.rows.first().map_or(0, |part| part.nodes.start);
             let walk = |(part, shard): (&mut RowPart<'_>, &mut Shard)| {

@@ -1,5 +1,5 @@
 //! [`Table`]: what the embeddings of a batch read of its distinct nodes, a row each, computed in parts ([`RowPart`])
-//! that each have a tape of their own; of several ranks, each computes some and gets the others' rows.
+//! that each have a tape of their own; of several ranks, each computes some and gets those of the others that it reads.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::pass::{Memory, Pass};
 use super::ranks::Ranks;
 use super::shards::sum_in_tree;
+use super::shared_rows::SharedRows;
 use crate::device::exchange::ExchangeError;
 use crate::nn::{Gradients, Tape, Tensor, Var};
 
@@ -21,7 +22,7 @@ pub(super) struct RowPart<'t> {
     flows: bool,
 }
 
-/// All rows.
+/// All rows; of several ranks, those that this one computes or reads.
 pub(super) struct Table {
     pub rows: Arc<Tensor>,
     /// Whether gradients have to flow into them.
@@ -67,16 +68,15 @@ impl<'t> RowPart<'t> {
 }
 
 impl Table {
-    /// The rows of all parts as one tensor, and the fresh memory of the nodes at the slots `asked`. `counts` are the
-    /// numbers of parts and of nodes.
+    /// The rows of all parts as one tensor with a row for each of so many `nodes`, and the fresh memory of the nodes at
+    /// the slots `asked`.
     ///
     /// # Errors
     /// The exchange with other ranks failed.
     pub fn of(
         parts: &mut [RowPart<'_>],
-        asked: &[u32],
-        counts: (usize, usize),
-        ranks: Option<&mut Ranks>,
+        (asked, nodes): (&[u32], usize),
+        others: Option<&mut (&mut Ranks, &SharedRows)>,
     ) -> Result<Self, ExchangeError> {
         let mut shared = Vec::with_capacity(parts.len());
         for part in &mut *parts {
@@ -88,46 +88,44 @@ impl Table {
         let memory_width = parts[0].tape.value(parts[0].memory.rows()).cols();
         let mut fresh = vec![0.0; asked.len() * memory_width];
         parts.iter().for_each(|part| part.copy_memory(asked, &mut fresh));
-        if let ([_], None) = (&shared[..], &ranks) {
+        if let ([_], None) = (&shared[..], &others) {
             return Ok(Self { rows: shared.swap_remove(0), flows, fresh });
         }
         let width = shared[0].cols();
-        let mut rows = parts[0].tape.take(counts.1, width);
+        // Rows that nobody here reads stay zeros.
+        let mut rows = parts[0].tape.take_zeroed(nodes, width);
         for (part, own) in shared.iter().zip(&*parts) {
             rows.data_mut()[own.nodes.start * width..own.nodes.end * width].copy_from_slice(part.data());
         }
-        if let Some(ranks) = ranks {
-            flows = exchange(ranks, counts, (&mut rows, flows), (asked, &mut fresh, memory_width))?;
+        if let Some((ranks, shared)) = others {
+            flows = exchange((ranks, shared), (&mut rows, flows), (asked, &mut fresh, memory_width))?;
         }
         Ok(Self { rows: Arc::new(rows), flows, fresh })
     }
 }
 
-/// Completes the rows, and the memory rows `fresh` of the nodes at the slots `asked`, with those of the other ranks,
+/// Adds the rows that are read here, and the memory rows `fresh` of the nodes at the slots `asked`, of the other ranks,
 /// and returns whether gradients have to flow into the rows of any.
 fn exchange(
-    ranks: &mut Ranks,
-    (parts, nodes): (usize, usize),
+    (ranks, shared): (&mut Ranks, &SharedRows),
     (rows, flows): (&mut Tensor, bool),
     (asked, fresh, memory_width): (&[u32], &mut [f32], usize),
 ) -> Result<bool, ExchangeError> {
-    let (own, count, width) = (ranks.rank(), ranks.count(), rows.cols());
-    let shares = ranks.shares(parts, nodes);
-    let lengths = shares.iter().map(|share| share.len() * width).collect();
+    let (own, count) = (ranks.rank(), ranks.count());
     // Places among those asked about, by the rank that computes them: runs that are exchanged.
     let places = |share: &Range<usize>| -> Vec<usize> {
         let slots = asked.iter().enumerate();
         slots.filter(|(_, slot)| share.contains(&(**slot as usize))).map(|(place, _)| place).collect()
     };
-    let order: Vec<Vec<usize>> = shares.iter().map(places).collect();
+    let order: Vec<Vec<usize>> = shared.computed().iter().map(places).collect();
     let row = |place: &usize| place * memory_width..(place + 1) * memory_width;
     let mut by_rank = Vec::with_capacity(fresh.len());
     order.iter().flatten().for_each(|place| by_rank.extend_from_slice(&fresh[row(place)]));
     let memory = order.iter().map(|places| places.len() * memory_width).collect();
     let mut flowing = vec![0.0; count];
     flowing[own] = f32::from(u8::from(flows));
-    let columns = vec![(rows.data_mut(), lengths), (&mut by_rank, memory), (&mut flowing, vec![1; count])];
-    ranks.gather(columns)?;
+    let columns = vec![(&mut by_rank[..], memory), (&mut flowing, vec![1; count])];
+    ranks.gather_rows((rows, shared), columns)?;
     let came = by_rank.chunks_exact(memory_width.max(1));
     order.iter().flatten().zip(came).for_each(|(place, came)| fresh[row(place)].copy_from_slice(came));
     Ok(flowing.iter().any(|flows| *flows > 0.0))

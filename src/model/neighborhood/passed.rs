@@ -2,6 +2,7 @@
 //! so that places in them mean the same everywhere, and of the slots those of its part.
 
 use std::io::{Read, Result, Write};
+use std::ops::Range;
 
 use super::{EMPTY_SLOT, Neighborhood};
 use crate::event::NodeId;
@@ -27,15 +28,21 @@ impl Neighborhood {
         write_u64(out, graph.fanout as u64)?;
         write_table(out, &Part::select(Some(part), &self.neighbors, graph.fanout))?;
         write_table(out, &Part::select(Some(part), &graph.deltas, graph.fanout))?;
-        write_table(out, &Part::select(Some(part), &graph.counts, 1))
+        write_table(out, &Part::select(Some(part), &graph.counts, 1))?;
+        self.write_readers(out)
     }
 
     /// Becomes a neighborhood that has the sample of this part, `fanout` slots for each seed, and no neighbors
-    /// elsewhere. Which edges they are stays unknown.
+    /// elsewhere. Which edges they are stays unknown. `cut` says which parts of how many it is made of.
     ///
     /// # Errors
     /// The bytes are damaged or of another part.
-    pub fn read_part(&mut self, part: &Part, fanout: usize, input: &mut impl Read) -> Result<()> {
+    pub fn read_part(
+        &mut self,
+        (part, fanout): (&Part, usize),
+        cut: (Range<usize>, usize),
+        input: &mut impl Read,
+    ) -> Result<()> {
         self.clear();
         read_table_into(input, &mut self.seed_nodes)?;
         read_table_into(input, &mut self.seed_times)?;
@@ -65,6 +72,9 @@ impl Neighborhood {
         };
         let mut seeds = self.neighbors.chunks(fanout.max(1)).zip(&graph.counts);
         let filled = seeds.all(|(slots, count)| slots.iter().enumerate().all(|slot| fits(slot, *count)));
-        if distinct && counted && filled { Ok(()) } else { Err(of_another("the sample")) }
+        if !(distinct && counted && filled) {
+            return Err(of_another("the sample"));
+        }
+        self.read_readers((part, fanout), cut, input)
     }
 }
