@@ -195,36 +195,58 @@ impl Gradients {
         }
     }
 
-    /// Appends the values of all gradients on the CPU, one after another, so that sums of such rows, value by value,
-    /// are the gradients that [`add`](Self::add) makes, bit for bit: a gradient that nothing has written is -0, which
-    /// is neutral in every sum. Behind them stands for each gradient whether something has written it, 1 or 0.
-    pub fn append_to(&self, row: &mut Vec<f32>) {
-        for (tensor, holds) in self.tensors.iter().zip(&self.holds) {
-            match holds {
-                Holds::Sum => row.extend_from_slice(tensor.data()),
-                Holds::Zeros | Holds::Stale => row.resize(row.len() + tensor.data_len(), -0.0),
+    /// Prepares gradients on the CPU to be summed value by value ([`runs_mut`](Self::runs_mut)) with those of the same
+    /// parameters elsewhere, as [`add`](Self::add) does, bit for bit: a gradient that nothing has written becomes -0,
+    /// which is neutral in every sum. Returns for each gradient whether something has written it, 1 or 0.
+    pub fn begin_sum(&mut self) -> Vec<f32> {
+        let written = |(tensor, holds): (&mut Tensor, &Holds)| {
+            let is_written = *holds == Holds::Sum;
+            if !is_written {
+                tensor.data_mut().fill(-0.0);
             }
-        }
-        row.extend(self.holds.iter().map(|holds| f32::from(u8::from(*holds == Holds::Sum))));
+            f32::from(u8::from(is_written))
+        };
+        self.tensors.iter_mut().zip(&self.holds).map(written).collect()
     }
 
-    /// Takes the sum of rows of [`append_to`](Self::append_to).
-    ///
-    /// # Panics
-    /// If the row is of other parameters.
-    pub fn take_row(&mut self, row: &[f32]) {
-        let (mut values, written) = row.split_at(row.len() - self.tensors.len());
-        for ((tensor, holds), written) in self.tensors.iter_mut().zip(&mut self.holds).zip(written) {
-            let (own, others) = values.split_at(tensor.data_len());
-            if *written > 0.0 {
-                tensor.data_mut().copy_from_slice(own);
-                *holds = Holds::Sum;
-            } else {
+    /// Takes the values as sums; `written` has for each gradient whether something has written one of those that were
+    /// summed. The others are zeros.
+    pub fn end_sum(&mut self, written: impl Iterator<Item = bool>) {
+        for ((tensor, holds), is_written) in self.tensors.iter_mut().zip(&mut self.holds).zip(written) {
+            *holds = if is_written { Holds::Sum } else { Holds::Zeros };
+            if !is_written {
                 tensor.clear();
-                *holds = Holds::Zeros;
             }
-            values = others;
         }
+    }
+
+    /// Number of values of all gradients.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.tensors.iter().map(Tensor::data_len).sum()
+    }
+
+    /// The values of all gradients on the CPU, one after another, cut into runs of these lengths; each run in as many
+    /// slices as gradients it is of.
+    pub fn runs_mut(&mut self, lengths: &[usize]) -> Vec<Vec<&mut [f32]>> {
+        let mut tensors = self.tensors.iter_mut().map(Tensor::data_mut);
+        let mut left: &mut [f32] = &mut [];
+        let run = |&length: &usize| {
+            let (mut missing, mut slices) = (length, Vec::new());
+            while missing > 0 {
+                if left.is_empty() {
+                    let Some(next) = tensors.next() else { break };
+                    left = next;
+                }
+                let end = missing.min(left.len());
+                let (slice, others) = std::mem::take(&mut left).split_at_mut(end);
+                left = others;
+                missing -= slice.len();
+                slices.push(slice);
+            }
+            slices
+        };
+        lengths.iter().map(run).collect()
     }
 
     /// A parameter's gradient.
@@ -276,7 +298,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sums_of_rows_are_sums_of_gradients_bit_for_bit() {
+    fn sums_of_values_are_sums_of_gradients_bit_for_bit() {
         let mut parameters = Parameters::new();
         let cpu = &Device::Cpu;
         let [a, b, c] = ["a", "b", "c"].map(|name| parameters.add(name, Tensor::zeros(cpu, 1, 2)));
@@ -287,22 +309,30 @@ mod tests {
             gradients
         };
         let (mut one, other) = (made(a, [-0.0, 1.0]), made(c, [0.2, -0.0]));
-        let rows = [&one, &other].map(|gradients| {
-            let mut row = Vec::new();
-            gradients.append_to(&mut row);
-            assert_eq!(row.len(), parameters.count() + parameters.len());
-            row
-        });
-        let sum: Vec<f32> = rows[0].iter().zip(&rows[1]).map(|(x, y)| x + y).collect();
-        let mut taken = made(b, [7.0, 7.0]);
-        taken.take_row(&sum);
+        let (mut summed, mut added) = (one.clone(), other.clone());
+        // One that was written in an earlier step only.
+        summed.get_mut(b).data_mut().fill(7.0);
+        summed.start_over();
+        summed.get_mut(a).data_mut().copy_from_slice(&[-0.0, 1.0]);
+        summed.get_mut(c).data_mut().copy_from_slice(&[0.1, -0.0]);
+        let written = [&mut summed, &mut added].map(Gradients::begin_sum);
+        assert_eq!((&written[0][..], &written[1][..]), (&[1.0, 0.0, 1.0][..], &[0.0, 0.0, 1.0][..]));
+        let lengths = [1, 2, 0, 3];
+        let runs = summed.runs_mut(&lengths);
+        let cut: Vec<Vec<usize>> =
+            runs.iter().map(|run| run.iter().map(|slice| slice.len()).collect()).collect();
+        assert_eq!(cut, [vec![1], vec![1, 1], vec![], vec![1, 2]]);
+        for (to, from) in runs.into_iter().flatten().zip(added.runs_mut(&lengths).into_iter().flatten()) {
+            to.iter_mut().zip(from).for_each(|(to, from)| *to += *from);
+        }
+        summed.end_sum(written[0].iter().zip(&written[1]).map(|(x, y)| x + y > 0.0));
         one.add(&other);
         for id in [a, b, c] {
             let bits = |gradients: &Gradients| {
                 gradients.get(id).data().iter().map(|v| v.to_bits()).collect::<Vec<_>>()
             };
-            assert_eq!(bits(&taken), bits(&one));
+            assert_eq!(bits(&summed), bits(&one));
         }
-        assert!(taken.overwrites(b) && !taken.overwrites(a));
+        assert!(summed.overwrites(b) && !summed.overwrites(a));
     }
 }

@@ -36,14 +36,12 @@ pub(super) struct Ranks {
     pub(super) exchange: Box<dyn Exchange>,
     /// Where the others follow this one.
     pub(super) leading: Option<Leading>,
-    /// What flowed from the own parts into the rows of all nodes.
+    /// What flowed from the own parts into the rows that are computed here.
     flowed: Vec<f32>,
     /// Rows that go to others, or what flowed into theirs.
     sent: Vec<f32>,
     /// The same from them.
     received: Vec<f32>,
-    /// Gradients of all weights.
-    gradients: Vec<f32>,
     /// What the others have of what this rank adds up.
     others: Vec<f32>,
 }
@@ -100,8 +98,8 @@ pub enum RanksError {
 
 impl Ranks {
     pub fn new(exchange: Box<dyn Exchange>) -> Self {
-        let [flowed, sent, received, gradients, others] = Default::default();
-        Self { exchange, leading: None, flowed, sent, received, gradients, others }
+        let [flowed, sent, received, others] = Default::default();
+        Self { exchange, leading: None, flowed, sent, received, others }
     }
 
     /// The others follow this one.
@@ -131,8 +129,7 @@ impl Ranks {
 
     /// Bytes held.
     pub fn bytes(&self) -> usize {
-        let Self { flowed, sent, received, gradients, others, .. } = self;
-        let held = [flowed, sent, received, gradients, others].map(Vec::capacity);
+        let held = [&self.flowed, &self.sent, &self.received, &self.others].map(Vec::capacity);
         held.iter().sum::<usize>() * size_of::<f32>() + self.leading.as_ref().map_or(0, Leading::bytes)
     }
 
@@ -178,38 +175,55 @@ impl Ranks {
         flowed: &[Tensor],
         shared: &SharedRows,
     ) -> Result<(), ExchangeError> {
-        let mut messages = gathered(self.rank(), scores, &lengths);
+        let own = self.rank();
+        let mut messages = gathered(own, scores, &lengths);
         let Some(first) = flowed.first() else { return self.exchange.round(&mut messages) };
         let width = first.cols();
         let Self { exchange, flowed: sum, sent, received, others, .. } = self;
-        sum.resize(first.data().len(), 0.0);
-        sum_in_tree(sum, &flowed.iter().map(Tensor::data).collect::<Vec<_>>());
-        messages.extend(shared.read_rows((sum, width), (sent, received)));
+        let flowed: Vec<&[f32]> = flowed.iter().map(Tensor::data).collect();
+        shared.sum_computed((&flowed, width), sum);
+        messages.extend(shared.read_rows((&flowed, width), (sent, received)));
         exchange.round(&mut messages)?;
-        drop(messages);
         shared.put_computed(received, (others, width));
         Ok(())
     }
 
     /// What flowed from the parts of each rank into the rows that this one computes.
-    pub fn flowed(&self, shared: &SharedRows, width: usize) -> Vec<&[f32]> {
-        by_rank(self.rank(), &self.flowed, &shared.regions(width), &self.others)
+    pub fn flowed(&self) -> Vec<&[f32]> {
+        by_rank(self.rank(), &self.flowed, &self.others)
     }
 
     /// Adds up the gradients of all ranks: rounds 3 and 4.
     pub fn add_up(&mut self, gradients: &mut Gradients) -> Result<(), ExchangeError> {
-        self.gradients.clear();
-        gradients.append_to(&mut self.gradients);
         let (own, ranks) = (self.rank(), self.count());
-        let regions: Vec<Range<usize>> =
-            (0..ranks).map(|rank| cut(rank, ranks, self.gradients.len())).collect();
-        self.exchange.round(&mut scattered(own, &self.gradients, &regions, &mut self.others))?;
-        let mut sum = vec![0.0; regions[own].len()];
-        sum_in_tree(&mut sum, &by_rank(own, &self.gradients, &regions, &self.others));
-        self.gradients[regions[own].clone()].copy_from_slice(&sum);
-        let lengths: Vec<usize> = regions.iter().map(Range::len).collect();
-        self.exchange.round(&mut gathered(own, &mut self.gradients, &lengths))?;
-        gradients.take_row(&self.gradients);
+        let own_written = gradients.begin_sum();
+        let mut written = own_written.repeat(ranks);
+        let count = gradients.count();
+        let lengths: Vec<usize> = (0..ranks).map(|rank| cut(rank, ranks, count).len()).collect();
+        let mut runs_of_ranks = gradients.runs_mut(&lengths);
+        let slices: Vec<usize> = runs_of_ranks[own].iter().map(|slice| slice.len()).collect();
+        self.others.resize(lengths[own] * (ranks - 1), 0.0);
+        let room = runs(&mut self.others, &vec![lengths[own]; ranks - 1]);
+        let mut messages = gathered(own, &mut written, &vec![own_written.len(); ranks]);
+        for ((rank, run), room) in runs_of_ranks.iter().enumerate().filter(|(rank, _)| *rank != own).zip(room)
+        {
+            messages.extend(paired(rank, run.iter().map(|slice| &**slice), runs(room, &slices)));
+        }
+        self.exchange.round(&mut messages)?;
+        let mut begin = 0;
+        for slice in &mut runs_of_ranks[own] {
+            add_others(own, slice, &self.others, (begin, lengths[own]));
+            begin += slice.len();
+        }
+        let summed: Vec<&[f32]> =
+            std::mem::take(&mut runs_of_ranks[own]).into_iter().map(|slice| &*slice).collect();
+        let others = runs_of_ranks.into_iter().enumerate().filter(|(rank, _)| *rank != own);
+        let mut messages: Vec<Message<'_>> =
+            others.flat_map(|(rank, run)| paired(rank, summed.iter().copied(), run)).collect();
+        self.exchange.round(&mut messages)?;
+        let is_written =
+            |i: usize| written[i..].iter().step_by(own_written.len()).any(|written| *written > 0.0);
+        gradients.end_sum((0..own_written.len()).map(is_written));
         Ok(())
     }
 
@@ -257,29 +271,43 @@ fn gathered<'a>(own: usize, values: &'a mut [f32], lengths: &[usize]) -> Vec<Mes
     others.map(|(rank, run)| Message { rank, sent, received: bytemuck::cast_slice_mut(run) }).collect()
 }
 
-/// Messages that pass to each rank its region of `values`, and what the others have of the `own` region here.
-fn scattered<'a>(
-    own: usize,
-    values: &'a [f32],
-    regions: &[Range<usize>],
-    others: &'a mut Vec<f32>,
+/// Messages that pass these slices to a rank, and fill these with what comes from it.
+fn paired<'a>(
+    rank: usize,
+    sent: impl Iterator<Item = &'a [f32]>,
+    received: impl IntoIterator<Item = &'a mut [f32]>,
 ) -> Vec<Message<'a>> {
-    let length = regions[own].len();
-    others.resize(length * (regions.len() - 1), 0.0);
-    let (mut messages, mut left) = (Vec::with_capacity(regions.len()), &mut others[..]);
-    for (rank, region) in regions.iter().enumerate().filter(|(rank, _)| *rank != own) {
-        let (received, rest) = left.split_at_mut(length);
-        left = rest;
-        let sent = bytemuck::cast_slice(&values[region.clone()]);
-        messages.push(Message { rank, sent, received: bytemuck::cast_slice_mut(received) });
-    }
-    messages
+    let (mut sent, mut received) = (sent.fuse(), received.into_iter().fuse());
+    let next = || {
+        let (sent, received) = (sent.next(), received.next());
+        (sent.is_some() || received.is_some()).then(|| Message {
+            rank,
+            sent: bytemuck::cast_slice(sent.unwrap_or_default()),
+            received: bytemuck::cast_slice_mut(received.unwrap_or_default()),
+        })
+    };
+    std::iter::from_fn(next).collect()
 }
 
-/// The `own` region as each rank has it, after a round of [`scattered`].
-fn by_rank<'a>(own: usize, values: &'a [f32], regions: &[Range<usize>], others: &'a [f32]) -> Vec<&'a [f32]> {
-    let length = regions[own].len();
-    let other = |rank: usize| &others[(rank - usize::from(rank > own)) * length..][..length];
-    let of = |rank| if rank == own { &values[regions[own].clone()] } else { other(rank) };
-    (0..regions.len()).map(of).collect()
+/// Makes `slice`, of the run of values of the `own` rank, from the value at `begin` on, the sum over all ranks. The
+/// others' runs, `length` values each, stand one after another.
+fn add_others(own: usize, slice: &mut [f32], others: &[f32], (begin, length): (usize, usize)) {
+    // Pieces that stay in the first cache.
+    let mut sum = [0.0; 1024];
+    let starts = (begin..).step_by(sum.len());
+    for (piece, begin) in slice.chunks_mut(sum.len()).zip(starts) {
+        let sum = &mut sum[..piece.len()];
+        let mut parts: Vec<&[f32]> =
+            others.chunks_exact(length).map(|run| &run[begin..begin + piece.len()]).collect();
+        parts.insert(own, piece);
+        sum_in_tree(sum, &parts);
+        piece.copy_from_slice(sum);
+    }
+}
+
+/// What each rank has of the same rows, given the `own` and those of the `others`, one after another.
+fn by_rank<'a>(own: usize, values: &'a [f32], others: &'a [f32]) -> Vec<&'a [f32]> {
+    let mut all: Vec<&[f32]> = others.chunks_exact(values.len().max(1)).collect();
+    all.insert(own, values);
+    all
 }

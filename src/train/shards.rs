@@ -174,12 +174,11 @@ impl<'t> Sharded<'t> {
         let ranks = ranks.filter(|_| self.shared.is_some());
         let shards = &mut shards[..own];
         let mut leaves = Vec::new();
-        if let [one, ..] = &flowed[..] {
-            let width = one.cols();
+        if !flowed.is_empty() {
             // From all ranks, into the rows from the first that is computed here on.
-            let flowed = match ranks.as_ref().zip(self.shared.as_ref()) {
+            let flowed = match &ranks {
                 None => flowed.iter().map(Tensor::data).collect(),
-                Some((ranks, shared)) => ranks.flowed(shared, width),
+                Some(ranks) => ranks.flowed(),
             };
             let first = self.rows.first().map_or(0, |part| part.nodes.start);
             let walk = |(part, shard): (&mut RowPart<'_>, &mut Shard)| {

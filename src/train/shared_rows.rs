@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use super::ranks::{Ranks, Share};
-use super::shards::runs;
+use super::shards::{runs, sum_in_tree};
 use crate::device::exchange::Message;
 use crate::model::Readers;
 
@@ -42,11 +42,6 @@ impl SharedRows {
         &self.computed
     }
 
-    /// The values of those rows of each rank among the rows of all nodes.
-    pub fn regions(&self, width: usize) -> Vec<Range<usize>> {
-        self.computed.iter().map(|nodes| nodes.start * width..nodes.end * width).collect()
-    }
-
     /// Messages that pass those of these `rows` that are computed here to who reads them, and rows that are read here
     /// to `received`.
     pub fn computed_rows<'a>(
@@ -54,7 +49,7 @@ impl SharedRows {
         (rows, width): (&[f32], usize),
         room: (&'a mut Vec<f32>, &'a mut Vec<f32>),
     ) -> Vec<Message<'a>> {
-        self.messages(|other| (&other.computed, &other.read), (rows, width), room)
+        self.messages(|other| (&other.computed, &other.read), (&[rows], width), room)
     }
 
     /// Puts rows that were received so to their places among all `rows`.
@@ -63,14 +58,22 @@ impl SharedRows {
         put(places.copied(), received, (rows, width));
     }
 
-    /// Messages that pass those of `rows`, of what flowed into all, that are read here to who computed them, and what
-    /// flowed elsewhere into rows that were computed here to `received`.
+    /// Makes `sum` the sums of `flowed`, of what flowed from each part into the rows of all nodes, of the rows that are
+    /// computed here.
+    pub fn sum_computed(&self, (flowed, width): (&[&[f32]], usize), sum: &mut Vec<f32>) {
+        let nodes = &self.computed[self.own];
+        sum.resize(nodes.len() * width, 0.0);
+        sum_at(nodes.start * width..nodes.end * width, flowed, sum);
+    }
+
+    /// Messages that pass the sums of `flowed`, of what flowed from each part into the rows of all nodes, of rows that
+    /// are read here to who computed them, and what flowed elsewhere into rows that were computed here to `received`.
     pub fn read_rows<'a>(
         &self,
-        (rows, width): (&[f32], usize),
+        flowed: (&[&[f32]], usize),
         room: (&'a mut Vec<f32>, &'a mut Vec<f32>),
     ) -> Vec<Message<'a>> {
-        self.messages(|other| (&other.read, &other.computed), (rows, width), room)
+        self.messages(|other| (&other.read, &other.computed), flowed, room)
     }
 
     /// Makes of `flowed` the rows that were received so, a region for each other rank: zeros where it does not read a
@@ -85,22 +88,22 @@ impl SharedRows {
         put(places, received, (flowed, width));
     }
 
-    /// Messages with rows, of which `slots` has those that go to another rank and those that come from it.
+    /// Messages with sums of rows over `parts`, of which `slots` has those that go to another rank and those that come
+    /// from it.
     fn messages<'a>(
         &self,
         slots: impl Fn(&Other) -> (&[usize], &[usize]),
-        (rows, width): (&[f32], usize),
+        (parts, width): (&[&[f32]], usize),
         (sent, received): (&'a mut Vec<f32>, &'a mut Vec<f32>),
     ) -> Vec<Message<'a>> {
-        let (mut outward, mut inward) = (Vec::new(), Vec::new());
-        sent.clear();
-        for other in &self.others {
-            let (to, from) = slots(other);
-            to.iter().for_each(|slot| sent.extend_from_slice(&rows[slot * width..(slot + 1) * width]));
-            outward.push(to.len() * width);
-            inward.push(from.len() * width);
-        }
+        let lengths = self.others.iter().map(&slots).map(|(to, from)| (to.len() * width, from.len() * width));
+        let (outward, inward): (Vec<usize>, Vec<usize>) = lengths.unzip();
+        sent.resize(outward.iter().sum(), 0.0);
         received.resize(inward.iter().sum(), 0.0);
+        let rows = sent.chunks_exact_mut(width.max(1));
+        for (row, slot) in rows.zip(self.others.iter().flat_map(|other| slots(other).0)) {
+            sum_at(slot * width..(slot + 1) * width, parts, row);
+        }
         let buffers = runs(sent, &outward).into_iter().zip(runs(received, &inward));
         let message = |(other, (sent, received)): (&Other, (&'a mut [f32], &'a mut [f32]))| Message {
             rank: other.rank,
@@ -109,6 +112,12 @@ impl SharedRows {
         };
         self.others.iter().zip(buffers).map(message).collect()
     }
+}
+
+/// `sum` = the sum of these of the values of each of the `parts`.
+fn sum_at(values: Range<usize>, parts: &[&[f32]], sum: &mut [f32]) {
+    let parts: Vec<&[f32]> = parts.iter().map(|part| &part[values.clone()]).collect();
+    sum_in_tree(sum, &parts);
 }
 
 /// Puts rows, one after another, to these places.

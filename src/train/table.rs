@@ -92,8 +92,7 @@ impl Table {
             return Ok(Self { rows: shared.swap_remove(0), flows, fresh });
         }
         let width = shared[0].cols();
-        // Rows that nobody here reads stay zeros.
-        let mut rows = parts[0].tape.take_zeroed(nodes, width);
+        let mut rows = parts[0].tape.take(nodes, width);
         for (part, own) in shared.iter().zip(&*parts) {
             rows.data_mut()[own.nodes.start * width..own.nodes.end * width].copy_from_slice(part.data());
         }
@@ -111,7 +110,11 @@ fn exchange(
     (rows, flows): (&mut Tensor, bool),
     (asked, fresh, memory_width): (&[u32], &mut [f32], usize),
 ) -> Result<bool, ExchangeError> {
-    let (own, count) = (ranks.rank(), ranks.count());
+    let (own, count, width) = (ranks.rank(), ranks.count(), rows.cols());
+    // Rows that are neither computed nor read here are zeros.
+    let computed = &shared.computed()[own];
+    rows.data_mut()[..computed.start * width].fill(0.0);
+    rows.data_mut()[computed.end * width..].fill(0.0);
     // Places among those asked about, by the rank that computes them: runs that are exchanged.
     let places = |share: &Range<usize>| -> Vec<usize> {
         let slots = asked.iter().enumerate();
