@@ -10,6 +10,7 @@
 //!
 //! Does not know where rows are stored: the caller fetches.
 
+mod kept;
 mod passed;
 
 use std::ops::Range;
@@ -18,6 +19,7 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 use thiserror::Error;
 
+pub use self::kept::{KeptRows, SentRows};
 pub use self::passed::RowsOfRank;
 use super::device_rows::Located;
 use super::limit::limit;
@@ -256,18 +258,24 @@ impl FeatureRows {
         dimension: usize,
         fetch: impl FnOnce(&[u64], &mut [f32]) -> Result<(), E>,
     ) -> Result<(), E> {
-        // A tape that is still alive holds the rows of its own pass: those stay as they are.
-        let kept = self.edge_rows.take().and_then(|rows| Arc::try_unwrap(rows).ok());
+        let mut rows = self.take_room(dimension);
         if dimension == 0 {
             return Ok(());
         }
-        let kept = kept.filter(|rows| rows.cols() == dimension);
-        let mut rows = kept.unwrap_or_else(|| Tensor::zeros(&Device::Cpu, 0, dimension));
-        rows.set_rows(self.edges.len());
         let fetched = fetch(&self.edges, rows.data_mut());
         limit(rows.data_mut());
         self.edge_rows = Some(Arc::new(rows));
         fetched.inspect_err(|_| self.edge_rows = None)
+    }
+
+    /// Room for a row of each numbered edge, as it is; there are no rows from now on.
+    fn take_room(&mut self, dimension: usize) -> Tensor {
+        // A tape that is still alive holds the rows of its own pass: those stay as they are.
+        let kept = self.edge_rows.take().and_then(|rows| Arc::try_unwrap(rows).ok());
+        let kept = kept.filter(|rows| rows.cols() == dimension);
+        let mut rows = kept.unwrap_or_else(|| Tensor::zeros(&Device::Cpu, 0, dimension));
+        rows.set_rows(self.edges.len());
+        rows
     }
 
     /// Lets `fetch` fill the rows of `nodes`, `[nodes, dimension]`, and bounds them. With dimension 0 there is

@@ -65,7 +65,7 @@ pub use device_rows::{DeviceRows, RowReads};
 pub use dysat::DysatOptions;
 pub use edge_places::EdgePlaces;
 pub use edge_types::EdgeTypes;
-pub use feature_rows::{FeatureRows, GatherError, RowsOfRank};
+pub use feature_rows::{FeatureRows, GatherError, KeptRows, RowsOfRank, SentRows};
 pub use gat::GatOptions;
 pub use graphmixer::GraphMixerOptions;
 pub use graphsage::GraphSageOptions;

@@ -19,7 +19,7 @@ use crate::model::tables::{read_table, read_u64, write_table, write_u64};
 use crate::model::walk::WalkState;
 
 /// The version of this program, and of what is passed between ranks, which grows whenever that changes.
-const VERSION: &[u8] = concat!(env!("CARGO_PKG_VERSION"), ", format 1").as_bytes();
+const VERSION: &[u8] = concat!(env!("CARGO_PKG_VERSION"), ", format 2").as_bytes();
 
 /// Why a rank does not follow the first one.
 #[derive(Debug, Reason)]
@@ -121,7 +121,8 @@ impl Trainer {
         self.apply_noted(&changes)?;
         if order != Order::StepTested {
             let needs = self.model.needs();
-            batch.read_for(&needs, share, &mut input).map_err(RanksError::Passed)?;
+            let Some(ranks) = &mut self.scratch.get_mut().ranks else { return Ok(false) };
+            batch.read_for((&needs, share), &mut ranks.kept, &mut input).map_err(RanksError::Passed)?;
         }
         let done = match order {
             Order::Test => self.score_together(batch).map(drop),
@@ -139,8 +140,10 @@ impl Trainer {
     pub(super) fn hand_out(&mut self, order: Order, batch: &PreparedBatch) -> Result<(), TrainError> {
         let needs = self.model.needs();
         match &mut self.scratch.get_mut().ranks {
-            Some(ranks) if order == Order::StepTested => Ok(ranks.give(order, |_, _| Ok(()))?),
-            Some(ranks) => Ok(ranks.give(order, |share, parcel| batch.write_for(&needs, share, parcel))?),
+            Some(ranks) if order == Order::StepTested => Ok(ranks.give(order, |_, _, _| Ok(()))?),
+            Some(ranks) => {
+                Ok(ranks.give(order, |share, sent, parcel| batch.write_for((&needs, share), sent, parcel))?)
+            }
             None => Ok(()),
         }
     }

@@ -19,7 +19,7 @@ use crate::device::Device;
 use crate::device::exchange::{Exchange, ExchangeError, Message, PIECE_BYTES, to_others};
 use crate::event::{EventTime, NodeId};
 use crate::model::tables::{read_table, read_u64, write_table, write_u64};
-use crate::model::{ModelOptions, Weights};
+use crate::model::{ModelOptions, SentRows, Weights};
 use crate::nn::Parameters;
 
 /// What the other ranks do next.
@@ -57,6 +57,8 @@ pub(super) struct Leading {
     failed: Option<std::io::Error>,
     /// Parcels of the other ranks.
     parcels: Vec<Vec<u8>>,
+    /// The rows that each of them got before.
+    sent: Vec<SentRows>,
 }
 
 impl Order {
@@ -81,7 +83,8 @@ impl Order {
 impl Leading {
     /// Bytes held.
     pub fn bytes(&self) -> usize {
-        self.changes.capacity() + self.parcels.iter().map(Vec::capacity).sum::<usize>()
+        let parcels = self.parcels.iter().map(Vec::capacity).sum::<usize>();
+        self.changes.capacity() + parcels + self.sent.iter().map(SentRows::bytes).sum::<usize>()
     }
 
     /// Takes in a change for the next order, which fails if it cannot be passed on.
@@ -113,20 +116,21 @@ impl Ranks {
     pub fn give(
         &mut self,
         order: Order,
-        write: impl Fn(Share, &mut Vec<u8>) -> std::io::Result<()> + Sync,
+        write: impl Fn(Share, &mut SentRows, &mut Vec<u8>) -> std::io::Result<()> + Sync,
     ) -> Result<(), RanksError> {
         let (ranks, Some(leading)) = (self.exchange.ranks(), &mut self.leading) else { return Ok(()) };
-        let Leading { changes, failed, parcels } = leading;
+        let Leading { changes, failed, parcels, sent } = leading;
         if let Some(failed) = failed.take() {
             return Err(RanksError::Passed(failed));
         }
         parcels.resize_with(ranks - 1, Vec::new);
-        let write = |(parcel, rank): (&mut Vec<u8>, usize)| {
+        sent.resize_with(ranks - 1, SentRows::default);
+        let write = |(rank, (parcel, sent)): (usize, (&mut Vec<u8>, &mut SentRows))| {
             parcel.clear();
             write_table(parcel, changes)?;
-            write(Share { rank, ranks }, parcel)
+            write(Share { rank: rank + 1, ranks }, sent, parcel)
         };
-        let written = parcels.par_iter_mut().zip(1..ranks).try_for_each(write);
+        let written = parcels.par_iter_mut().zip(sent.par_iter_mut()).enumerate().try_for_each(write);
         written.map_err(RanksError::Passed)?;
         changes.clear();
         let parcels: Vec<&[u8]> = parcels.iter().map(Vec::as_slice).collect();

@@ -10,17 +10,22 @@ use super::shards::parts;
 use super::trainer::StepMode;
 use crate::event::{EdgeId, EventTime, NodeId};
 use crate::model::tables::{read_table, read_u64, write_table, write_u64};
-use crate::model::{Interactions, Needs, Part, RowsOfRank};
+use crate::model::{Interactions, KeptRows, Needs, Part, RowsOfRank, SentRows};
 
 /// Modes by number.
 const MODES: [StepMode; 3] = [StepMode::Train, StepMode::Score, StepMode::StateOnly];
 
 impl PreparedBatch {
-    /// Writes what [`read_for`](Self::read_for) reads. This batch is prepared whole.
+    /// Writes what [`read_for`](Self::read_for) reads, for a rank that got `sent` before. This batch is prepared whole.
     ///
     /// # Errors
     /// What `out` reports.
-    pub(super) fn write_for(&self, needs: &Needs, share: Share, out: &mut impl Write) -> Result<()> {
+    pub(super) fn write_for(
+        &self,
+        (needs, share): (&Needs, Share),
+        sent: &mut SentRows,
+        out: &mut impl Write,
+    ) -> Result<()> {
         let mode = MODES.iter().position(|mode| *mode == self.mode).unwrap_or_default();
         write_u64(out, mode as u64)?;
         write_u64(out, self.since.0.cast_unsigned())?;
@@ -40,14 +45,19 @@ impl PreparedBatch {
             self.neighborhood.write_part(&own, out)?;
             fanout = self.fanout();
         }
-        self.rows.write_part((needs, &self.rows_of(needs, share, (&own, fanout))), out)
+        self.rows.write_part((needs, &self.rows_of(needs, share, (&own, fanout))), sent, out)
     }
 
-    /// Becomes the batch that was written for a rank with this share.
+    /// Becomes the batch that was written for a rank with this share, which has `kept` what came before.
     ///
     /// # Errors
     /// The bytes are damaged or for another rank.
-    pub(super) fn read_for(&mut self, needs: &Needs, share: Share, input: &mut impl Read) -> Result<()> {
+    pub(super) fn read_for(
+        &mut self,
+        (needs, share): (&Needs, Share),
+        kept: &mut KeptRows,
+        input: &mut impl Read,
+    ) -> Result<()> {
         let damaged = |what: &str| Error::new(ErrorKind::InvalidData, format!("a shared batch: {what}"));
         let mode = usize::try_from(read_u64(input)?).ok().and_then(|mode| MODES.get(mode).copied());
         let mode = mode.ok_or_else(|| damaged("its mode"))?;
@@ -84,7 +94,7 @@ impl PreparedBatch {
         let nodes = self.nodes().len();
         let read = self.rows_of(needs, share, (&own, fanout));
         let neighbors = if self.has_sample() { self.neighborhood.neighbors() } else { &[] };
-        self.rows.read_part((needs, &read), (nodes, neighbors), input)?;
+        self.rows.read_part((needs, &read), (nodes, neighbors), kept, input)?;
         self.has_rows = true;
         Ok(())
     }

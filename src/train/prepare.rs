@@ -17,13 +17,12 @@ use std::time::Instant;
 
 use super::pairs::Pairs;
 use super::ranks::{Ranks, Share};
-use super::shards::{cut, parts};
 use super::trainer::{Negatives, Positives, StepMode, TrainError, Trainer, World};
 use crate::event::{EdgeId, EventTime, NodeId};
 use crate::feature::{Announced, FeatureStore};
 use crate::graph::RetentionBounds;
 use crate::model::{
-    DeviceRows, FeatureRows, GatherError, Interactions, ModelState, Needs, Neighborhood, Part, Touched,
+    DeviceRows, FeatureRows, GatherError, Interactions, ModelState, Needs, Neighborhood, Touched,
 };
 
 /// Events, their negatives, and all that a step reads for them. Its buffers are reused for the next batch.
@@ -150,14 +149,6 @@ impl PreparedBatch {
             StepMode::StateOnly => self.touched.nodes(),
             StepMode::Train | StepMode::Score => self.neighborhood.nodes().nodes(),
         }
-    }
-
-    /// Cuts the sample into the parts that a pass computes.
-    fn cut(&mut self, needs: &Needs) {
-        let events = self.scored.len();
-        let count = parts(needs, events);
-        let part = |i| Part::of_events(&cut(i, count, events), events, self.pairs.blocks());
-        self.neighborhood.cut(&(0..count).map(part).collect::<Vec<_>>());
     }
 
     pub(super) fn load(&mut self, positives: &Positives<'_>, since: EventTime, mode: StepMode) {

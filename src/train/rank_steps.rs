@@ -145,6 +145,14 @@ impl Write for Digest {
 }
 
 impl PreparedBatch {
+    /// Cuts the sample into the parts that a pass computes.
+    pub(super) fn cut(&mut self, needs: &Needs) {
+        let events = self.scored.len();
+        let count = parts(needs, events);
+        let part = |i| Part::of_events(&cut(i, count, events), events, self.pairs.blocks());
+        self.neighborhood.cut(&(0..count).map(part).collect::<Vec<_>>());
+    }
+
     /// Numbers the edges in the slots of all seeds, or of those that are computed here.
     pub(super) fn number_slots(&mut self, needs: &Needs) {
         let own = self.share.map(|share| self.own_seeds(needs, share));

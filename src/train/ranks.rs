@@ -29,6 +29,7 @@ use super::shared_rows::SharedRows;
 use crate::device::exchange::{
     Exchange, ExchangeError, Message, Traffic, exchange_alike, exchange_alike_patiently,
 };
+use crate::model::KeptRows;
 use crate::nn::{Gradients, Tensor};
 
 /// The others, and room for what comes from them.
@@ -36,6 +37,8 @@ pub(super) struct Ranks {
     pub(super) exchange: Box<dyn Exchange>,
     /// Where the others follow this one.
     pub(super) leading: Option<Leading>,
+    /// Rows that came from the one that leads.
+    pub(super) kept: KeptRows,
     /// What flowed from the own parts into the rows that are computed here.
     flowed: Vec<f32>,
     /// Rows that go to others, or what flowed into theirs.
@@ -99,7 +102,7 @@ pub enum RanksError {
 impl Ranks {
     pub fn new(exchange: Box<dyn Exchange>) -> Self {
         let [flowed, sent, received, others] = Default::default();
-        Self { exchange, leading: None, flowed, sent, received, others }
+        Self { exchange, leading: None, kept: KeptRows::default(), flowed, sent, received, others }
     }
 
     /// The others follow this one.
@@ -130,7 +133,8 @@ impl Ranks {
     /// Bytes held.
     pub fn bytes(&self) -> usize {
         let held = [&self.flowed, &self.sent, &self.received, &self.others].map(Vec::capacity);
-        held.iter().sum::<usize>() * size_of::<f32>() + self.leading.as_ref().map_or(0, Leading::bytes)
+        let leading = self.leading.as_ref().map_or(0, Leading::bytes);
+        held.iter().sum::<usize>() * size_of::<f32>() + leading + self.kept.bytes()
     }
 
     /// What this one computes, if there are others.

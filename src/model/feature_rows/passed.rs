@@ -1,16 +1,16 @@
 //! Feature rows as bytes, for a rank that reads some of them: those of its own slots, messages and nodes, each edge
-//! once. They have numbers of their own there, in the order in which they are read.
+//! once. They have numbers of their own there, in the order in which they are read. Rows of edges that the rank still
+//! has are left out ([`kept`](super::kept)).
 
 use std::io::{Read, Result, Write};
 use std::ops::Range;
 use std::sync::Arc;
 
 use super::FeatureRows;
-use crate::device::Device;
+use super::kept::{KeptRows, SentRows};
 use crate::model::part::{of_another, put_runs};
-use crate::model::tables::{read_table, read_table_into, write_table, write_u64};
+use crate::model::tables::{read_table, read_table_into, read_u64, write_table, write_u64};
 use crate::model::{EMPTY_SLOT, Needs};
-use crate::nn::Tensor;
 use crate::sampler::MessageFlowGraph;
 
 /// Which rows of a batch one rank reads.
@@ -27,14 +27,20 @@ pub struct RowsOfRank {
 }
 
 impl FeatureRows {
-    /// Writes what [`read_part`](Self::read_part) reads, for a model with these needs.
+    /// Writes what [`read_part`](Self::read_part) reads, for a model with these needs, by a rank that got `sent`
+    /// before.
     ///
     /// # Errors
     /// What `out` reports.
     ///
     /// # Panics
     /// If a GPU reads rows in place, or nodes are read that have no rows.
-    pub fn write_part(&self, (needs, read): (&Needs, &RowsOfRank), out: &mut impl Write) -> Result<()> {
+    pub fn write_part(
+        &self,
+        (needs, read): (&Needs, &RowsOfRank),
+        sent: &mut SentRows,
+        out: &mut impl Write,
+    ) -> Result<()> {
         assert!(self.in_place.is_none(), "rows that a GPU reads in place are not passed on");
         let (mut places, mut order) = (vec![EMPTY_SLOT; self.edges.len()], Vec::<usize>::new());
         let mut renumber = |number: &u32| {
@@ -56,16 +62,20 @@ impl FeatureRows {
         let typed = if self.types.is_empty() { &[][..] } else { &order };
         write_table(out, &typed.iter().map(|&number| self.types[number]).collect::<Vec<_>>())?;
         let width = self.edge_rows.as_ref().map_or(0, |rows| rows.cols());
-        write_u64(out, (order.len() * width) as u64)?;
+        let edges = order.iter().map(|&number| self.edges[number]);
+        let missing = if width > 0 { sent.missing((self.version, width), edges) } else { Vec::new() };
+        write_u64(out, self.version)?;
+        write_u64(out, (missing.len() * width) as u64)?;
         if let Some(rows) = &self.edge_rows {
-            order.iter().try_for_each(|&number| out.write_all(bytemuck::cast_slice(rows.row(number))))?;
+            let mut missing = missing.iter().map(|&place| rows.row(order[place]));
+            missing.try_for_each(|row| out.write_all(bytemuck::cast_slice(row)))?;
         }
         let width = if read.nodes.is_empty() { 0 } else { needs.node_feature_dim };
         write_table(out, &self.node_rows[read.nodes.start * width..read.nodes.end * width])
     }
 
     /// Becomes the rows that were written of a batch of so many distinct `nodes` and a sample with these `neighbors`,
-    /// for a rank that reads the same for a model with these needs.
+    /// for a rank that reads the same for a model with these needs, and that has `kept` what came before.
     ///
     /// # Errors
     /// The bytes are damaged or for another rank.
@@ -73,6 +83,7 @@ impl FeatureRows {
         &mut self,
         (needs, read): (&Needs, &RowsOfRank),
         (nodes, neighbors): (usize, &[u32]),
+        kept: &mut KeptRows,
         input: &mut impl Read,
     ) -> Result<()> {
         self.clear();
@@ -106,12 +117,15 @@ impl FeatureRows {
         {
             return Err(of_another("numbers of rows"));
         }
-        let (width, values) = (needs.edge_row_dim - usize::from(typed), read_table::<f32>(input)?);
-        if values.len() != count * width {
-            return Err(of_another("rows of edges"));
-        }
-        let rows = || Arc::new(Tensor::from_vec(&Device::Cpu, count, width, values));
-        self.edge_rows = (width > 0).then(rows);
+        let width = needs.edge_row_dim - usize::from(typed);
+        let (version, values) = (read_u64(input)?, read_table::<f32>(input)?);
+        let mut rows = self.take_room(width);
+        let completed = match width {
+            0 => values.is_empty().then_some(()),
+            _ => kept.complete((version, width), (&self.edges, &values), rows.data_mut()),
+        };
+        completed.ok_or_else(|| of_another("rows of edges"))?;
+        self.edge_rows = (width > 0).then(|| Arc::new(rows));
         read_table_into(input, &mut self.node_rows)?;
         let own = self.node_rows.len();
         let width = if read.nodes.is_empty() { 0 } else { needs.node_feature_dim };
@@ -140,7 +154,9 @@ fn place(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::device::Device;
     use crate::model::{EdgeTypes, GraphMixerOptions, ModelOptions};
+    use crate::nn::Tensor;
 
     #[test]
     fn rows_that_do_not_fit_the_sample_or_the_model_are_refused() {
@@ -156,8 +172,9 @@ mod tests {
                 ..FeatureRows::default()
             };
             let mut bytes = Vec::new();
-            rows.write_part((&needs, &read), &mut bytes).unwrap();
-            FeatureRows::default().read_part((&needs, &read), (3, neighbors), &mut &bytes[..])
+            rows.write_part((&needs, &read), &mut SentRows::default(), &mut bytes).unwrap();
+            let (mut read_rows, mut kept) = (FeatureRows::default(), KeptRows::default());
+            read_rows.read_part((&needs, &read), (3, neighbors), &mut kept, &mut &bytes[..])
         };
         let sample = [0, 2, 1, EMPTY_SLOT];
         assert!(result([0, 3], &sample).is_ok());
