@@ -33,6 +33,7 @@ impl Appender {
             self.releasing.turn(&mut self.index, leaders.unwrap_or_else(|| clock.bounds()));
             // The leader deletes them, by a frame.
             self.releasing.idle.clear();
+            self.capture();
             let mut group = match frames.recv_timeout(IDLE) {
                 Ok(group) => group,
                 Err(RecvTimeoutError::Timeout) => {

@@ -1,5 +1,5 @@
 //! The start of a replica: as that of a daemon, without sources and without a learner. Its appender writes what a
-//! leader has written, and its node states are the leader's.
+//! leader has written, and its node states are the leader's. Of its graph it writes snapshots, as every daemon does.
 
 use std::sync::atomic::AtomicBool;
 
@@ -8,7 +8,7 @@ use anyhow::Result;
 use super::sources::Sources;
 use super::{
     Daemon, DeviceSelection, PULSE_LIMIT, Parts, Starting, StatusSource, Stop, Store, Supervisor, Threads,
-    appender_options, cluster, http, live_index, monitor, scrape,
+    appender_options, cluster, http, live_index, monitor, scrape, snapshots,
 };
 use crate::api::{Health, State};
 use crate::appender::Appender;
@@ -32,12 +32,12 @@ impl Daemon {
         parts.cluster.report();
         // Operators' requests to a learner have no taker here.
         parts.learner.close();
-        parts.snapshots.close();
 
-        store.rebuild_of_replica(&starting)?;
+        let snapshot = store.rebuild_of_replica(&starting)?;
         // As the learner of the leader does.
         parts.engine.states.pairs.limit(config.learner.pairs_max);
         let (stop, supervisor) = (Stop::default(), Supervisor::new(parts.health.clone()));
+        let snapshots = snapshots::Writer::new(config, &parts, &store, snapshot);
         let cluster::Receiving { threads, frames } =
             cluster::receive(config, (&parts, &store), &supervisor, &stop)?;
         let appender = Appender::new(
@@ -53,6 +53,7 @@ impl Daemon {
             appender.replicate(&frames, &flag, || pulse.beat());
             Ok(())
         })?;
+        let snapshots = snapshots.start(&supervisor, &stop.snapshots)?;
         let live_index = live_index::start(config, &parts, &supervisor, &stop.live_index)?;
         parts.health.set(Health::DAEMON, State::Ok, "running");
         let monitor = monitor::watch(&parts, &sources, &supervisor, &stop)?;
@@ -60,7 +61,7 @@ impl Daemon {
         tracing::info!(%address, role = "replica", "ready");
         let Parts { health, snapshot_settings, reloading, .. } = parts;
         let threads = Threads {
-            snapshots: None,
+            snapshots: Some(snapshots),
             appender,
             learner: None,
             monitor,

@@ -12,32 +12,34 @@
 //! the newest checkpoints needs goes while it is longer, or is older; so do older checkpoints that lie in it. Only
 //! snapshots count that this daemon has loaded, written or read as a whole, and there must be two, because the newest
 //! one may be damaged when it is needed.
+//!
+//! A replica has no checkpoints, and its log is never cut: as a leader it would learn from all of it.
+
+mod cutting;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::{Result, anyhow, ensure};
 use crossbeam_channel::{Receiver, RecvTimeoutError};
-use parking_lot::Mutex;
 
-use super::checkpoint_keeping::{Keeping, pages_in, remove_cut_off};
+use self::cutting::Learning;
 use super::feed::Deletions;
-use super::snapshot_files::{dir, newest_before, remove};
+use super::snapshot_files::{dir, remove};
 use super::snapshot_settings::{SharedSnapshotSettings, SnapshotSettings};
 use super::{Parts, Store, Supervisor, unix_ms};
 use crate::api::OperatorError;
 use crate::appender::AppenderStatus;
 use crate::appender::snapshot::{self, Pace, WrittenSnapshot};
-use crate::catalog::Catalog;
-use crate::config::Config;
+use crate::config::{ClusterRole, Config};
 use crate::event::EdgeId;
-use crate::learner::{LearnerStatus, Requests, WantedCheckpoint};
+use crate::learner::{Requests, WantedCheckpoint};
 use crate::log::LogReaders;
 use crate::metrics::Metrics;
-use crate::serving::{Progress, Stores};
+use crate::serving::Stores;
 
 /// Pause between two looks at whether a snapshot is due.
 const PERIOD: Duration = Duration::from_millis(250);
@@ -91,13 +93,11 @@ pub(super) struct Writer {
     /// As of the last turn.
     settings: SnapshotSettings,
     shared: Arc<SharedSnapshotSettings>,
-    catalog: Arc<Mutex<Catalog>>,
-    checkpoints: (PathBuf, Keeping),
+    /// Who learns here; nobody on a replica.
+    learning: Option<Learning>,
     stores: Stores,
     log: LogReaders,
     appender: Arc<AppenderStatus>,
-    learner: Arc<LearnerStatus>,
-    progress: Arc<Progress>,
     metrics: Arc<Metrics>,
     requests: Arc<SnapshotRequests>,
     stop: Arc<AtomicBool>,
@@ -127,13 +127,11 @@ impl Writer {
             dir: dir(config),
             settings: SnapshotSettings::of(config),
             shared: parts.snapshot_settings.clone(),
-            catalog: store.checkpoints.catalog(),
-            checkpoints: (store.checkpoints.dir().to_path_buf(), Keeping::of(config)),
+            learning: (config.cluster.role != ClusterRole::Replica)
+                .then(|| Learning::of(config, parts, store)),
             stores: parts.engine.stores.clone(),
             log,
             appender: parts.appender.clone(),
-            learner: parts.learner.clone(),
-            progress: parts.progress.clone(),
             metrics: parts.metrics.clone(),
             requests: parts.snapshots.clone(),
             stop: Arc::default(),
@@ -195,6 +193,10 @@ impl Writer {
     /// Does what an operator asks for.
     fn respond(&mut self, wanted: Wanted) -> Result<Kept, OperatorError> {
         if wanted == Wanted::Cut {
+            if self.learning.is_none() {
+                let why = "a replica's log is not cut: as a leader it would learn from all of it";
+                return Err(OperatorError::Invalid(why.to_owned()));
+            }
             self.know_older();
         }
         match wanted {
@@ -274,8 +276,10 @@ impl Writer {
         });
         captured.meanwhile.end();
         let written = written?;
-        if self.stores.graph.retention().is_some() {
-            let checkpointed = self.checkpoint();
+        if let Some(learning) = &self.learning
+            && self.stores.graph.retention().is_some()
+        {
+            let checkpointed = self.checkpoint(learning);
             if checkpointed.is_err() {
                 // No checkpoint fits it yet.
                 remove(&self.dir.join(snapshot::name(written.position)));
@@ -286,8 +290,8 @@ impl Writer {
     }
 
     /// Has a checkpoint written of what is learned by now.
-    fn checkpoint(&self) -> Result<()> {
-        let requested = self.learner.requests.submit(WantedCheckpoint::Any)?;
+    fn checkpoint(&self, learning: &Learning) -> Result<()> {
+        let requested = learning.status.requests.submit(WantedCheckpoint::Any)?;
         let outcome = self.wait_for(&requested, "the learner")?;
         outcome.map(drop).map_err(|why| anyhow!("no checkpoint goes with it: {why}"))
     }
@@ -316,78 +320,6 @@ impl Writer {
             |position: &EdgeId| self.known.len() >= self.settings.keep && !self.known.contains(position);
         let old = snapshot::positions(&self.dir).unwrap_or_default().into_iter().filter(is_old);
         old.for_each(|position| remove(&self.dir.join(snapshot::name(position))));
-    }
-
-    /// Has what nobody needs any more cut off a log that is longer or older than it is to be. Newer checkpoints may
-    /// allow that long after a snapshot.
-    fn cut_if_due(&mut self) {
-        self.remove_cut_off();
-        let is_long =
-            self.settings.log_bytes_kept > 0 && self.appender.log_bytes() > self.settings.log_bytes_kept;
-        let since = self.settings.log_age_kept.and_then(|age| SystemTime::now().checked_sub(age));
-        let old = since.map(|since| self.log.written_since(since)).filter(|old| *old > self.log.first());
-        if !is_long && old.is_none() {
-            return;
-        }
-        self.know_older();
-        let needed = self.needed().unwrap_or_else(|error| {
-            tracing::warn!(error = format!("{error:#}"), "whether the log can be cut is not known");
-            None
-        });
-        if self.known.len() >= 2
-            && let Some(needed) = needed
-        {
-            // The record before a cut stays, so the cut is behind the first that is not old. The appender logs what
-            // comes of it.
-            drop(match old {
-                Some(old) => self.appender.request_cut(needed.min(EdgeId(old.0 + 1)), 0),
-                None => self.appender.request_cut(needed, self.settings.log_bytes_kept),
-            });
-        }
-    }
-
-    /// Takes note of the snapshot before the one that the start used, which is read for it, once.
-    fn know_older(&mut self) {
-        if let [last] = self.known[..]
-            && !std::mem::replace(&mut self.knows_older, true)
-            && let Some(older) = newest_before(last, &self.dir, (&self.log, &self.stores), &self.stop)
-        {
-            self.known.insert(0, older);
-        }
-    }
-
-    /// Cuts off the log what nobody needs any more.
-    fn cut_now(&self) -> Result<(), OperatorError> {
-        let failed = |error: anyhow::Error| OperatorError::Failed(format!("{error:#}"));
-        let nothing = "nothing is cut before the first checkpoint: write one first";
-        let position = self.needed().map_err(failed)?.context(nothing).map_err(failed)?;
-        let cut = self.wait_for(&self.appender.request_cut(position, 0), "the appender");
-        // Segments go one after another, so some may have gone.
-        let outcome = cut.and_then(|cut| Ok(cut?));
-        self.remove_cut_off();
-        outcome.map_err(|error| {
-            OperatorError::Unsettled(format!("{error:#}; part of the log may have been cut"))
-        })
-    }
-
-    /// Removes older checkpoints that lie in what was cut off.
-    fn remove_cut_off(&self) {
-        let (dir, keeping) = &self.checkpoints;
-        if let Err(error) = remove_cut_off(&self.catalog.lock(), dir, *keeping, self.log.first()) {
-            let error = format!("{error:#}");
-            tracing::warn!(error, "checkpoints from before the log's begin are not removed yet");
-        }
-    }
-
-    /// The first position that a kept snapshot, one of the newest checkpoints or the learner needs; `None` before the
-    /// first checkpoint.
-    fn needed(&self) -> Result<Option<EdgeId>> {
-        let (dir, keeping) = &self.checkpoints;
-        // Files are read below, without the lock.
-        let rows = self.catalog.lock().checkpoints()?;
-        let checkpoint = keeping.held(&rows, &pages_in(dir));
-        let snapshot = self.known.first().copied();
-        Ok(checkpoint.zip(snapshot).map(|(a, b)| a.min(b).min(self.progress.learned())))
     }
 }
 

@@ -518,6 +518,43 @@ fn long_frames_and_many_are_found_again() {
 }
 
 #[test]
+fn a_replica_starts_from_its_snapshot_and_keeps_the_log_to_lead_with() {
+    let Some(broker) = Broker::shared().filter(|broker| broker.is_kafka()) else { return };
+    let [data, other] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let start = |role, data: &Path| {
+        daemon(broker, "snapshots", role, data).set("graph.retention=400").set("log.retention_bytes=1")
+    };
+    let leader = start("leader", data.path()).ready();
+    let replica = start("replica", other.path()).ready();
+    push(&leader, &events(0, 600));
+    is_shipped(&leader, &replica, 600);
+    let admin = |what: &str| replica.post(&format!("/v1/admin/{what}"), "application/json", "").unwrap();
+    let (status, response) = admin("snapshots");
+    assert_eq!((status, &response["position"]), (200, &json!(600)), "{response}");
+    let (status, response) = admin("log/cut");
+    assert!(status == 400 && response.to_string().contains("as a leader it would learn"), "{response}");
+    // Behind the snapshot come events, and a deletion of what is in it.
+    let deletion = json!({ "op": "delete", "node": "i4" });
+    push(&leader, &[events(600, 700), vec![deletion]].concat());
+    is_shipped(&leader, &replica, 701);
+    respond_alike(&leader, &replica);
+    replica.kill();
+    let mut replica = start("replica", other.path()).spawn();
+    let line = replica.wait_for_line("the snapshot is loaded");
+    assert!(line.is_some_and(|line| line.contains("position=600")));
+    replica.wait_until_ready();
+    push(&leader, &events(700, 720));
+    is_shipped(&leader, &replica, 721);
+    respond_alike(&leader, &replica);
+    assert!(replica.metrics().contains("\nevergraph_log_first_position 0\n"));
+    // It can lead, and learn all of it.
+    assert!(replica.terminate().success());
+    assert!(leader.terminate().success());
+    let next = start("leader", other.path()).ready();
+    reflects(&next, 721);
+}
+
+#[test]
 fn a_replica_begins_with_a_backup_where_the_log_of_its_leader_was_cut() {
     let Some(broker) = Broker::shared().filter(|broker| broker.is_kafka()) else { return };
     let [data, other, backups] = [(); 3].map(|()| tempfile::tempdir().unwrap());
