@@ -221,7 +221,11 @@ pub(super) async fn snapshot(
     post, path = "/v1/admin/log/cut", tag = "admin", operation_id = "cut_log",
     responses(
         (status = 200, description = "The log as it is now", body = LogCutResponse),
-        (status = 422, description = "There are not two snapshots yet", body = ErrorBody),
+        (
+            status = 422,
+            description = "There are not two snapshots yet, or this is a replica, whose log is not cut",
+            body = ErrorBody
+        ),
         (status = 503, description = "It could not be cut, or not in time", body = ErrorBody),
         (status = 504, description = "It took too long and may still be cut", body = ErrorBody),
     )

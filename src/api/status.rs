@@ -263,6 +263,9 @@ pub struct LearnerDocument {
     pub training: bool,
     /// Whether the learner is at history: events from before it first began.
     pub training_on_history: bool,
+    /// Processes that compute each step together (`learner.ranks`), this one included; 0 on a replica, which learns
+    /// nothing.
+    pub ranks: u64,
     /// What was in the log at the start and is not learned yet; null when it is.
     #[schema(required = true)]
     pub catch_up: Option<CatchUpDocument>,

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 
 use super::{Appender, IDLE, LogState};
-use crate::event::Op;
+use crate::event::{EdgeId, Op};
 use crate::graph::{RetentionBounds, RetentionClock};
 use crate::log::{Frame, LogError};
 
@@ -23,14 +23,18 @@ impl Appender {
     /// written is tried again until it is. Calls `pulse` at every turn, and within long ones.
     pub fn replicate(mut self, frames: &Receiver<Vec<Frame>>, stop: &AtomicBool, pulse: impl Fn()) {
         let graph = &self.index.stores.graph;
-        let mut clock = RetentionClock::new(graph.retention()).with_rules(graph.clock_rules());
+        // A clock that has not seen the log from its beginning does not show how old the edges before are.
+        let is_new = self.index.end() == EdgeId(0);
+        let mut clock =
+            is_new.then(|| RetentionClock::new(graph.retention()).with_rules(graph.clock_rules()));
         while !stop.load(Ordering::Acquire) && !self.behind {
             pulse();
             self.advance_watermark();
             self.scrubbing.turn(&mut self.index);
-            // Until the leader's bounds are known, what is too old by the frames that were received.
+            // Until the leader's bounds are known, a new replica releases what is too old by the frames that it got.
             let leaders = Some(self.progress.kept()).filter(|kept| *kept != RetentionBounds::default());
-            self.releasing.turn(&mut self.index, leaders.unwrap_or_else(|| clock.bounds()));
+            let own = clock.as_mut().map(RetentionClock::bounds);
+            self.releasing.turn(&mut self.index, leaders.or(own).unwrap_or_default());
             // The leader deletes them, by a frame.
             self.releasing.idle.clear();
             self.capture();
@@ -49,7 +53,9 @@ impl Appender {
             }
             for batch in group.iter().map(|frame| &frame.batch) {
                 let edges = (0..batch.len()).filter(|&i| batch.op[i] == Op::Edge);
-                edges.for_each(|i| clock.observe(batch.id(i), batch.time[i]));
+                if let Some(clock) = &mut clock {
+                    edges.for_each(|i| clock.observe(batch.id(i), batch.time[i]));
+                }
             }
             while let Err(error) = self.write_frames(&group, &pulse) {
                 self.metrics.log.commit_failures.inc();

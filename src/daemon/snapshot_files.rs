@@ -98,17 +98,19 @@ pub(super) fn newest(
     Ok(None)
 }
 
-/// The newest intact snapshot in `dir` before the position `end` that is of this log and of these settings. Reads all
-/// of it, unless `stop` is set meanwhile. Others are named in the log.
+/// The newest intact snapshot in `dir` before the position `end` that is of this log and of these settings, and from
+/// which nothing was released that a learner which keeps `kept` reads. Reads all of it, unless `stop` is set meanwhile.
+/// Others are named in the log.
 pub(super) fn newest_before(
     end: EdgeId,
     dir: &Path,
     (log, stores): (&LogReaders, &Stores),
+    kept: RetentionBounds,
     stop: &AtomicBool,
 ) -> Option<EdgeId> {
     let is_usable = |position: &EdgeId| {
         let path = dir.join(snapshot::name(*position));
-        let usable = verify(&path, *position, (log, stores), stop);
+        let usable = verify((&path, *position), (log, stores), kept, stop);
         usable
             .inspect_err(|error| {
                 let error = format!("{error:#}");
@@ -122,15 +124,26 @@ pub(super) fn newest_before(
 
 /// An error unless the snapshot can be used with this log and these settings.
 fn verify(
-    path: &Path,
-    position: EdgeId,
+    (path, position): (&Path, EdgeId),
     (log, stores): (&LogReaders, &Stores),
+    kept: RetentionBounds,
     stop: &AtomicBool,
 ) -> Result<()> {
     let head = snapshot::open(path, stores.graph.clock_rules())?;
     ensure!(log.history(position)? == head.history, "it is of another history of the log");
     ensure!(head.fits(stores), "it has rows of other dimensions");
+    ensure!(!has_released(&head, kept), RELEASED);
     Ok(head.verify_until(stop)?)
+}
+
+/// Why a snapshot is of no use to a learner that is behind it.
+const RELEASED: &str =
+    "edges were released that the learner still reads: it learns on from before the snapshot";
+
+/// Whether something was released before it was written that a learner which keeps `kept` reads.
+fn has_released(head: &SnapshotHead, kept: RetentionBounds) -> bool {
+    let released = head.capture.released;
+    released.since > kept.since || released.first > kept.first
 }
 
 /// Why a snapshot of this log cannot be used.
@@ -141,14 +154,13 @@ fn misfit(
     kept: RetentionBounds,
 ) -> Option<&'static str> {
     let capture = &head.capture;
-    let released = (capture.released.since, capture.released.first);
     if capture.not_after != rules.not_after && is_whole {
         // Exact where all of the log is there; where not, the snapshot's clocks are corrected.
         Some("the clock was corrected since")
     } else if !head.fits(stores) {
         Some("it has rows of other dimensions: [model] or [stream] were changed")
-    } else if released.0 > kept.since || released.1 > kept.first {
-        Some("edges were released that the checkpoint needs: it is older than the snapshot")
+    } else if has_released(head, kept) {
+        Some(RELEASED)
     } else {
         None
     }

@@ -192,31 +192,19 @@ impl Writer {
 
     /// Does what an operator asks for.
     fn respond(&mut self, wanted: Wanted) -> Result<Kept, OperatorError> {
-        if wanted == Wanted::Cut {
-            if self.learning.is_none() {
+        match (wanted, self.learning.clone()) {
+            (Wanted::Snapshot, _) if self.log.durable_end() == EdgeId(0) => {
+                return Err(OperatorError::Invalid("the log has no events yet".to_owned()));
+            }
+            (Wanted::Snapshot, _) if self.known.last() == Some(&self.log.durable_end()) => {}
+            (Wanted::Snapshot, _) => {
+                self.write().map_err(|error| OperatorError::Failed(format!("{error:#}")))?;
+            }
+            (Wanted::Cut, Some(learning)) => self.cut_now(&learning)?,
+            (Wanted::Cut, None) => {
                 let why = "a replica's log is not cut: as a leader it would learn from all of it";
                 return Err(OperatorError::Invalid(why.to_owned()));
             }
-            self.know_older();
-        }
-        match wanted {
-            Wanted::Snapshot if self.log.durable_end() == EdgeId(0) => {
-                return Err(OperatorError::Invalid("the log has no events yet".to_owned()));
-            }
-            Wanted::Snapshot if self.known.last() == Some(&self.log.durable_end()) => {}
-            Wanted::Snapshot => self.write().map_err(|error| OperatorError::Failed(format!("{error:#}")))?,
-            Wanted::Cut if self.known.len() < 2 => {
-                return Err(OperatorError::Invalid(format!(
-                    "the log is cut behind the older of two snapshots, and there are {} that can be used; {}",
-                    self.known.len(),
-                    if self.settings.keep < 2 {
-                        "snapshot.keep must be at least 2"
-                    } else {
-                        "write another one first"
-                    }
-                )));
-            }
-            Wanted::Cut => self.cut_now()?,
         }
         let snapshot = self.known.last().copied().unwrap_or_default();
         Ok(Kept { snapshot, log_first: self.log.first(), log_bytes: self.appender.log_bytes() })

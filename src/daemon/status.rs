@@ -14,7 +14,7 @@ use crate::api::{
     PositionDocument, StatusDocument,
 };
 use crate::appender::{AppenderStatus, Positions};
-use crate::config::Config;
+use crate::config::{ClusterRole, Config};
 use crate::event::SourcePosition;
 use crate::learner::{Decision, GateReport, LearnerBytes, LearnerStatus, Versions};
 use crate::serving::{NodeStates, Progress, QueryEngine, Stores};
@@ -56,6 +56,7 @@ struct Inputs {
     queue_batches_max: usize,
     gated: bool,
     model: &'static str,
+    ranks: usize,
     unknown_type_edges: Arc<AtomicU64>,
     stores: Stores,
     positions: Arc<Positions>,
@@ -83,6 +84,8 @@ impl StatusSource {
             queue_batches_max: config.ingest.queue_batches_max,
             gated: config.learner.gate.enabled,
             model: config.model_options().name(),
+            // It has started with as many, or not at all.
+            ranks: if config.cluster.role == ClusterRole::Replica { 0 } else { config.learner.ranks },
             unknown_type_edges: store.index.unknown_type_edges.clone(),
             stores: store.index.stores.clone(),
             positions: store.index.positions.clone(),
@@ -176,6 +179,7 @@ impl Inputs {
         let freshness = self.learner.freshness_seconds();
         LearnerDocument {
             model: self.model,
+            ranks: self.ranks as u64,
             model_version: report.model_version,
             score_source: self.engine.scores().map(Into::into),
             applied_position: report.position.0,

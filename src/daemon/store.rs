@@ -105,14 +105,19 @@ impl Store {
         self.rebuild_from(snapshot, keeping, starting)
     }
 
-    /// The same where nobody learns here: from the newest snapshot, whatever was released before it was written, and
-    /// what is too old by the end of the log is released.
+    /// The same where nobody learns here: from the newest snapshot, whatever was released before it was written, or
+    /// from the log, where what is too old by its end is released.
     ///
     /// # Errors
     /// As [`rebuild`](Self::rebuild).
     pub fn rebuild_of_replica(&mut self, starting: &Starting<'_>) -> Result<EdgeId> {
         let snapshot = self.newest_snapshot()?;
-        self.rebuild_from(snapshot, Keeping::For(self.log.durable_end()), starting)
+        // What is behind a snapshot does not show how old the edges before it are.
+        let keeping = match &snapshot {
+            Some(snapshot) => Keeping::Within(snapshot.capture.released),
+            None => Keeping::For(self.log.durable_end()),
+        };
+        self.rebuild_from(snapshot, keeping, starting)
     }
 
     fn rebuild_from(

@@ -47,8 +47,8 @@ pub struct RetentionBounds {
 /// What a start keeps of the log that it reads.
 #[derive(Clone, Copy, Debug)]
 pub enum Keeping {
-    /// What a learner that continues at this position still reads; that follows from the log, all of which has to be
-    /// read for it.
+    /// What a learner that continues at this position still reads; that follows from the log, if all of it is read
+    /// now.
     For(EdgeId),
     /// What is inside these bounds.
     Within(RetentionBounds),

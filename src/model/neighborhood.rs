@@ -20,7 +20,7 @@ use crate::sampler::{Layer, Layers, MessageFlowGraph, Seeds};
 /// Stands in the empty places of [`Neighborhood::neighbors`].
 pub const EMPTY_SLOT: u32 = u32::MAX;
 
-/// Distinct nodes in order of first appearance.
+/// Distinct nodes in order of first appearance, or of the parts that compute their rows.
 ///
 /// A list that is used again and again for a good part of all nodes, as a batch's, is found through a table as long as
 /// the ids go: the entry of a node is its slot if the node stands there, and anything else if it does not, so the table

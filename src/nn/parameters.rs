@@ -197,16 +197,18 @@ impl Gradients {
 
     /// Prepares gradients on the CPU to be summed value by value ([`runs_mut`](Self::runs_mut)) with those of the same
     /// parameters elsewhere, as [`add`](Self::add) does, bit for bit: a gradient that nothing has written becomes -0,
-    /// which is neutral in every sum. Returns for each gradient whether something has written it, 1 or 0.
+    /// which is neutral in every sum. Returns for each gradient whether something has written it, 1 or 0. Until
+    /// [`end_sum`](Self::end_sum) the values mean nothing.
     pub fn begin_sum(&mut self) -> Vec<f32> {
-        let written = |(tensor, holds): (&mut Tensor, &Holds)| {
+        let written = |(tensor, holds): (&mut Tensor, &mut Holds)| {
             let is_written = *holds == Holds::Sum;
             if !is_written {
                 tensor.data_mut().fill(-0.0);
+                *holds = Holds::Stale;
             }
             f32::from(u8::from(is_written))
         };
-        self.tensors.iter_mut().zip(&self.holds).map(written).collect()
+        self.tensors.iter_mut().zip(&mut self.holds).map(written).collect()
     }
 
     /// Takes the values as sums; `written` has for each gradient whether something has written one of those that were

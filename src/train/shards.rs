@@ -7,7 +7,8 @@
 //! ```
 //! The tapes of a line are computed side by side, by one thread each. The operations of a step are too short to share
 //! each of them among threads: most of the time would go into waiting for one another. So the batch is cut at fixed
-//! places into a number of parts that its size and the model decide, each part is begun by one thread, which computes
+//! places into a number of parts that its size and the model decide, rows of the table are of a part that reads them
+//! ([`Readers`](crate::model::Readers)), each part is begun by one thread, which computes
 //! its products alone, in matrices that stay in its cache, and sums over parts are made in a fixed binary tree: the
 //! same bits at any number of threads. The loss is a mean over events, so a part's share in it is that of its events.
 //! Where several processes train together, each begins some of the parts, and they exchange what the next line reads
@@ -79,7 +80,7 @@ pub(super) fn parts(needs: &Needs, events: usize) -> usize {
     1 << most.ilog2()
 }
 
-/// What of `count` events or nodes is in part `i` of `parts`.
+/// What of `count` events, or values, is in part `i` of `parts`.
 pub(super) fn cut(i: usize, parts: usize, count: usize) -> Range<usize> {
     count * i / parts..count * (i + 1) / parts
 }
@@ -111,7 +112,8 @@ impl<'t> Sharded<'t> {
         let (parts, readers) = (parts(&pass.model.needs(), count), pass.batch.neighborhood.readers());
         let ranks = sharing(ranks, parts);
         let own = ranks.as_ref().map_or(0..parts, |ranks| ranks.parts_of(ranks.rank(), parts));
-        let shared = ranks.as_ref().map(|ranks| SharedRows::of(ranks, parts, readers));
+        let shared =
+            ranks.as_ref().map(|ranks| SharedRows::of((ranks.rank(), ranks.count()), parts, readers));
         if shards.len() < own.len() {
             shards.resize_with(own.len(), || Shard::new(parameters));
         }

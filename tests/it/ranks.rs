@@ -172,6 +172,8 @@ fn follow_a_stream(stream: &Stream, trainer: &mut Trainer) -> Vec<u32> {
         scores.extend(report.positive.iter().chain(&report.negative).map(|score| score.to_bits()));
         batch
     };
+    // It is cleared below, and there again for the next trainer.
+    stream.edge_features.set(BEFORE as u64 + 10, &[1.0, 0.5]).unwrap();
     step(trainer, 0..1, (false, StepMode::Train));
     step(trainer, 1..BEFORE, (false, StepMode::Train));
     let early = trainer.weights().unwrap();
@@ -182,6 +184,7 @@ fn follow_a_stream(stream: &Stream, trainer: &mut Trainer) -> Vec<u32> {
     step(trainer, BEFORE + 400..BEFORE + 500, (false, StepMode::StateOnly));
     trainer.keep_pairs_since(stream.times[BEFORE]);
     step(trainer, BEFORE + 500..BEFORE + 600, (false, StepMode::Train));
+    stream.edge_features.clear(BEFORE as u64 + 10);
     trainer.go_on_from(&early).unwrap();
     step(trainer, BEFORE + 600..BEFORE + STEP, (false, StepMode::Score));
     let mut old = PreparedBatch::default();
@@ -286,6 +289,34 @@ fn a_step_that_is_not_finite_is_refused_by_all_ranks_alike() {
         saved(&trainer)
     });
     assert!(ended[0] == ended[1]);
+}
+
+#[test]
+fn rows_that_a_rank_still_has_are_not_passed_to_it_again() {
+    let stream = Stream::new((BEFORE + STEP) / BATCH);
+    as_ranks(2, |exchange| {
+        if exchange.rank() > 0 {
+            let mut trainer = Trainer::follow(options(), Box::new(exchange)).unwrap().unwrap();
+            let (mut batch, mut parcel) = (PreparedBatch::default(), Vec::new());
+            while trainer.take_order(&mut batch, &mut parcel).unwrap() {}
+            return trainer.leave().unwrap();
+        }
+        let mut trainer = Trainer::new(options(), &Device::Cpu).unwrap();
+        trainer.lead(Box::new(exchange), &|| ()).unwrap();
+        let mut passed = || {
+            let mut batch = PreparedBatch::default();
+            prepare(&stream, &trainer, BEFORE..BEFORE + STEP, (false, StepMode::Train), &mut batch).unwrap();
+            let before = trainer.traffic().bytes;
+            trainer.replay_prepared(&batch, 1).unwrap();
+            trainer.traffic().bytes - before
+        };
+        let (first, second) = (passed(), passed());
+        let rows = first - second;
+        assert!(rows > 1000 && rows.is_multiple_of(8), "{first}, then {second}: rows have two values");
+        stream.edge_features.clear(BEFORE as u64 + 10);
+        assert_eq!([passed(), passed()], [first, second], "one of them was cleared");
+        trainer.leave().unwrap();
+    });
 }
 
 #[test]

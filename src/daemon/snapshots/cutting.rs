@@ -20,6 +20,7 @@ use crate::log::LogReaders;
 use crate::serving::Progress;
 
 /// Who learns from the log, and what has to be kept for that.
+#[derive(Clone)]
 pub(super) struct Learning {
     pub status: Arc<LearnerStatus>,
     progress: Arc<Progress>,
@@ -61,7 +62,7 @@ impl Writer {
     /// Has what nobody needs any more cut off a log that is longer or older than it is to be. Newer checkpoints may
     /// allow that long after a snapshot.
     pub(super) fn cut_if_due(&mut self) {
-        let Some(learning) = &self.learning else { return };
+        let Some(learning) = self.learning.clone() else { return };
         learning.remove_cut_off(&self.log);
         let is_long =
             self.settings.log_bytes_kept > 0 && self.appender.log_bytes() > self.settings.log_bytes_kept;
@@ -70,8 +71,8 @@ impl Writer {
         if !is_long && old.is_none() {
             return;
         }
-        self.know_older();
-        let needed = self.needed().unwrap_or_else(|error| {
+        self.know_older(&learning);
+        let needed = self.needed(&learning).unwrap_or_else(|error| {
             tracing::warn!(error = format!("{error:#}"), "whether the log can be cut is not known");
             None
         });
@@ -88,26 +89,35 @@ impl Writer {
     }
 
     /// Takes note of the snapshot before the one that the start used, which is read for it, once.
-    pub(super) fn know_older(&mut self) {
+    fn know_older(&mut self, learning: &Learning) {
         if let [last] = self.known[..]
             && !std::mem::replace(&mut self.knows_older, true)
-            && let Some(older) = newest_before(last, &self.dir, (&self.log, &self.stores), &self.stop)
         {
-            self.known.insert(0, older);
+            let (of, kept) = ((&self.log, &self.stores), learning.progress.kept());
+            self.known.splice(..0, newest_before(last, &self.dir, of, kept, &self.stop));
         }
     }
 
     /// Cuts off the log what nobody needs any more.
-    pub(super) fn cut_now(&self) -> Result<(), OperatorError> {
+    pub(super) fn cut_now(&mut self, learning: &Learning) -> Result<(), OperatorError> {
+        self.know_older(learning);
+        if self.known.len() < 2 {
+            let other = match self.settings.keep {
+                2.. => "write another one first",
+                _ => "snapshot.keep must be at least 2",
+            };
+            return Err(OperatorError::Invalid(format!(
+                "the log is cut behind the older of two snapshots, and there are {} that can be used; {other}",
+                self.known.len()
+            )));
+        }
         let failed = |error: anyhow::Error| OperatorError::Failed(format!("{error:#}"));
         let nothing = "nothing is cut before the first checkpoint: write one first";
-        let position = self.needed().map_err(failed)?.context(nothing).map_err(failed)?;
+        let position = self.needed(learning).map_err(failed)?.context(nothing).map_err(failed)?;
         let cut = self.wait_for(&self.appender.request_cut(position, 0), "the appender");
         // Segments go one after another, so some may have gone.
         let outcome = cut.and_then(|cut| Ok(cut?));
-        if let Some(learning) = &self.learning {
-            learning.remove_cut_off(&self.log);
-        }
+        learning.remove_cut_off(&self.log);
         outcome.map_err(|error| {
             OperatorError::Unsettled(format!("{error:#}; part of the log may have been cut"))
         })
@@ -115,8 +125,7 @@ impl Writer {
 
     /// The first position that a kept snapshot, one of the newest checkpoints or the learner needs; `None` before the
     /// first checkpoint.
-    fn needed(&self) -> Result<Option<EdgeId>> {
-        let learning = self.learning.as_ref().map_or(Ok(None), Learning::needed)?;
-        Ok(learning.zip(self.known.first()).map(|(learning, snapshot)| learning.min(*snapshot)))
+    fn needed(&self, learning: &Learning) -> Result<Option<EdgeId>> {
+        Ok(learning.needed()?.zip(self.known.first()).map(|(learning, snapshot)| learning.min(*snapshot)))
     }
 }

@@ -4,8 +4,9 @@
 //!
 //! Both ends have the same table of edges and bring it up to date by the same rule in the same order, so nothing is
 //! passed about what is kept: an edge has one place, its id modulo the table's length, and whatever is read last is
-//! there. Ids grow with time, so the table has about the last edges. Rows are from one version of their source; with
-//! another one, and with another width, both ends begin again.
+//! there. Ids grow with time, so the table has about the last edges. Rows are from one version of their source: after a
+//! deletion, which clears rows, both ends begin again. A row that is cleared while a batch is gathered may be used once
+//! more here.
 
 use crate::sampler::MessageFlowGraph;
 
@@ -38,16 +39,14 @@ pub struct KeptRows {
 }
 
 impl Edges {
-    /// Begins to take in the rows of a batch. Returns whether nothing is kept any more.
-    fn begin(&mut self, of: (u64, usize)) -> bool {
-        let is_other = self.of != of;
-        if is_other {
+    /// Begins to take in the rows of a batch.
+    fn begin(&mut self, of: (u64, usize)) {
+        if self.of != of {
             let bytes = of.1.max(1) * size_of::<f32>();
             self.of = of;
             self.by_place.clear();
             self.by_place.resize((KEPT_BYTES / bytes).clamp(1, KEPT_ROWS), NOTHING);
         }
-        is_other
     }
 
     /// The place of an edge's row, and whether the row is there; it is from now on.
@@ -90,9 +89,11 @@ impl KeptRows {
         rows: &mut [f32],
     ) -> Option<()> {
         let width = of.1;
-        if self.edges.begin(of) {
+        self.edges.begin(of);
+        let room = self.edges.by_place.len() * width;
+        if self.rows.len() != room {
             // Memory that becomes resident as rows come.
-            self.rows = vec![0.0; self.edges.by_place.len() * width];
+            self.rows = vec![0.0; room];
         }
         if rows.len() != edges.len() * width {
             return None;

@@ -27,6 +27,12 @@ pub struct Readers {
 }
 
 impl Readers {
+    /// Those of nodes with these masks, which end so by part.
+    #[cfg(test)]
+    pub(crate) fn of(masks: &[u8], ends: &[u32]) -> Self {
+        Self { masks: masks.to_vec(), ends: ends.to_vec() }
+    }
+
     /// So many nodes, all of one part.
     pub(super) fn whole(&mut self, nodes: usize) {
         self.masks.clear();
@@ -55,8 +61,9 @@ impl Readers {
         self.masks.capacity() + self.ends.capacity() * size_of::<u32>()
     }
 
-    /// The place of each node once the nodes stand part by part, of which there are so many.
-    fn place(&mut self, parts: usize) -> Vec<u32> {
+    /// Decides which of so many parts computes each row, and with that where the nodes of each part end. Returns the
+    /// new slot of each node.
+    fn arrange(&mut self, parts: usize) -> Vec<u32> {
         let mut counts = [0_u32; PARTS_MAX];
         let sole = |mask: u8| (mask.count_ones() == 1).then(|| mask.trailing_zeros() as usize);
         self.masks.iter().filter_map(|mask| sole(*mask)).for_each(|part| counts[part] += 1);
@@ -111,7 +118,7 @@ impl Neighborhood {
                 }
             }
         }
-        let places = readers.place(parts.len());
+        let places = readers.arrange(parts.len());
         let mut masks = vec![0; places.len()];
         places.iter().zip(&readers.masks).for_each(|(place, mask)| masks[*place as usize] = *mask);
         readers.masks = masks;
