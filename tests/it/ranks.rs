@@ -312,7 +312,7 @@ fn rows_that_a_rank_still_has_are_not_passed_to_it_again() {
         };
         let (first, second) = (passed(), passed());
         let rows = first - second;
-        assert!(rows > 1000 && rows.is_multiple_of(8), "{first}, then {second}: rows have two values");
+        assert!(rows > 0 && rows.is_multiple_of(8), "{first}, then {second}: rows have two values");
         stream.edge_features.clear(BEFORE as u64 + 10);
         assert_eq!([passed(), passed()], [first, second], "one of them was cleared");
         trainer.leave().unwrap();
