@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 
 use super::{Appender, IDLE, LogState};
-use crate::event::{EdgeId, Op};
+use crate::event::Op;
 use crate::graph::{RetentionBounds, RetentionClock};
 use crate::log::{Frame, LogError};
 
@@ -23,18 +23,15 @@ impl Appender {
     /// written is tried again until it is. Calls `pulse` at every turn, and within long ones.
     pub fn replicate(mut self, frames: &Receiver<Vec<Frame>>, stop: &AtomicBool, pulse: impl Fn()) {
         let graph = &self.index.stores.graph;
-        // A clock that has not seen the log from its beginning does not show how old the edges before are.
-        let is_new = self.index.end() == EdgeId(0);
-        let mut clock =
-            is_new.then(|| RetentionClock::new(graph.retention()).with_rules(graph.clock_rules()));
+        let clock = RetentionClock::new(graph.retention()).with_rules(graph.clock_rules());
+        let mut clock = clock.after(graph.latest_time());
         while !stop.load(Ordering::Acquire) && !self.behind {
             pulse();
             self.advance_watermark();
             self.scrubbing.turn(&mut self.index);
-            // Until the leader's bounds are known, a new replica releases what is too old by the frames that it got.
+            // Until the leader's bounds are known, what is too old by the frames that were received.
             let leaders = Some(self.progress.kept()).filter(|kept| *kept != RetentionBounds::default());
-            let own = clock.as_mut().map(RetentionClock::bounds);
-            self.releasing.turn(&mut self.index, leaders.or(own).unwrap_or_default());
+            self.releasing.turn(&mut self.index, leaders.unwrap_or_else(|| clock.bounds()));
             // The leader deletes them, by a frame.
             self.releasing.idle.clear();
             self.capture();
@@ -53,9 +50,7 @@ impl Appender {
             }
             for batch in group.iter().map(|frame| &frame.batch) {
                 let edges = (0..batch.len()).filter(|&i| batch.op[i] == Op::Edge);
-                if let Some(clock) = &mut clock {
-                    edges.for_each(|i| clock.observe(batch.id(i), batch.time[i]));
-                }
+                edges.for_each(|i| clock.observe(batch.id(i), batch.time[i]));
             }
             while let Err(error) = self.write_frames(&group, &pulse) {
                 self.metrics.log.commit_failures.inc();

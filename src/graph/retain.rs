@@ -72,6 +72,8 @@ pub struct RetentionClock {
     latest_in_block: VecDeque<i64>,
     /// Blocks before this one hold no time beyond the clock: an edge from far ahead grows old with those around it.
     settled: u64,
+    /// The latest time in a block of which no edge was observed.
+    unseen: i64,
 }
 
 impl RetentionClock {
@@ -79,7 +81,15 @@ impl RetentionClock {
     #[must_use]
     pub fn new(retention: Option<Retention>) -> Self {
         let stream = StreamClock::default();
-        Self { retention, stream, end: EdgeId(0), block: 0, latest_in_block: VecDeque::new(), settled: 0 }
+        let latest_in_block = VecDeque::new();
+        Self { retention, stream, end: EdgeId(0), block: 0, latest_in_block, settled: 0, unseen: i64::MIN }
+    }
+
+    /// The same, in the midst of a log: edges before the first that is observed count as those of the latest time
+    /// there, so none of them grows old too early.
+    #[must_use]
+    pub fn after(self, latest: Option<EventTime>) -> Self {
+        Self { unseen: latest.map_or(i64::MIN, |latest| latest.0), ..self }
     }
 
     /// The same, which judges times by these rules.
@@ -97,7 +107,7 @@ impl RetentionClock {
         self.end = EdgeId(edge.0 + 1);
         let place = usize::try_from((edge.0 / ROW_BLOCK).saturating_sub(self.block)).unwrap_or(usize::MAX);
         if place >= self.latest_in_block.len() {
-            self.latest_in_block.resize(place + 1, i64::MIN);
+            self.latest_in_block.resize(place + 1, self.unseen);
             self.settle();
         }
         let latest = &mut self.latest_in_block[place];
@@ -170,6 +180,7 @@ impl RetentionClock {
             block,
             latest_in_block: latest.iter().copied().collect(),
             settled,
+            unseen: i64::MIN,
         })
     }
 }
@@ -338,6 +349,17 @@ mod tests {
         let mut everything = RetentionClock::new(None);
         everything.observe(EdgeId(1 << 40), EventTime::MAX);
         assert_eq!(everything.bounds(), RetentionBounds::default());
+    }
+
+    #[test]
+    fn a_clock_in_the_midst_of_a_log_lets_nothing_go_too_early() {
+        let (begun, time) = (10 * ROW_BLOCK, |id: u64| EventTime(id as i64 / 8));
+        let clock = RetentionClock::new(Some(Retention { age: 500, lateness: 20 }));
+        let mut clock = clock.after(Some(time(begun - 1)));
+        (begun..begun + ROW_BLOCK).for_each(|id| clock.observe(EdgeId(id), time(id)));
+        assert_eq!(clock.bounds().first, EdgeId(0), "512 units of time went by");
+        (begun + ROW_BLOCK..begun + 2 * ROW_BLOCK).for_each(|id| clock.observe(EdgeId(id), time(id)));
+        assert_eq!(clock.bounds().first, EdgeId(begun), "all before is too old");
     }
 
     #[test]
