@@ -46,6 +46,12 @@ pub fn events(from: u64, to: u64) -> Vec<Value> {
     (from..to).map(event).collect()
 }
 
+/// The same events, each with these features.
+fn with_features(mut lines: Vec<Value>, features: &[f32]) -> Vec<Value> {
+    lines.iter_mut().for_each(|line| line["features"] = json!(features));
+    lines
+}
+
 pub fn push(process: &Process, lines: &[Value]) -> Value {
     let lines: String = lines.iter().map(|line| format!("{line}\n")).collect();
     let (status, response) = process.post("/v1/events", "application/x-ndjson", &lines).unwrap();
@@ -501,9 +507,7 @@ fn long_frames_and_many_are_found_again() {
     replica.kill();
     // A frame of several messages, between two starts.
     let features: Vec<f32> = (0..400_u16).map(f32::from).collect();
-    let mut long = events(400, 1000);
-    long.iter_mut().for_each(|event| event["features"] = json!(features));
-    push(&leader, &long);
+    push(&leader, &with_features(events(400, 1000), &features));
     let replica = start("replica", other.path()).ready();
     is_shipped(&leader, &replica, 1000);
     respond_alike(&leader, &replica);
@@ -529,18 +533,14 @@ fn a_replica_starts_from_its_snapshot_and_keeps_the_log_to_lead_with() {
             .set("log.retention_bytes=1")
     };
     let push_wide = |process: &Process, from: u64, to: u64| {
-        let mut lines = events(from, to);
-        lines.iter_mut().for_each(|event| event["features"] = json!(vec![0.5; 40]));
-        push(process, &lines);
+        push(process, &with_features(events(from, to), &[0.5; 40]));
     };
     let leader = start("leader", data.path()).ready();
     let replica = start("replica", other.path()).ready();
     let admin = |what: &str| replica.post(&format!("/v1/admin/{what}"), "application/json", "").unwrap();
     for half in [0, 5_000] {
         (half..half + 5_000).step_by(1_000).for_each(|from| push_wide(&leader, from, from + 1_000));
-        let mut rare = edge("rare", "u7", half + 4_999);
-        rare["features"] = json!(vec![0.7; 40]);
-        push(&leader, &[rare]);
+        push(&leader, &with_features(vec![edge("rare", "u7", half + 4_999)], &[0.7; 40]));
         let end = half + 5_001 + half / 5_000;
         is_shipped(&leader, &replica, end);
         let (status, response) = admin("snapshots");
@@ -592,9 +592,7 @@ fn a_replica_begins_with_a_backup_where_the_log_of_its_leader_was_cut() {
             .set("log.segment_bytes=1048576")
     };
     let push_wide = |process: &Process, from: u64, to: u64| {
-        let mut lines = events(from, to);
-        lines.iter_mut().for_each(|event| event["features"] = json!(vec![0.5; 400]));
-        push(process, &lines);
+        push(process, &with_features(events(from, to), &[0.5; 400]));
     };
     // What was there before it led is cut off, and replicas cannot read it from the topic.
     let single = start("single", data.path()).ready();
