@@ -6,17 +6,20 @@
 #   scripts/gpu-check.sh A              there, with the bundle in target/gpu or beside this script; then B, C, D
 #   python3 benches/gpu/publish.py OUT  afterwards, here: results, page and list of verified kernels under docs
 #
-# A  4 min  smoke check tests           the device opens; a kernel of each file; capture, update, launch; memory of the
-#                                       host read in place; every parity test. Stops at the first failure, prints its log
-# B  7 min  train-* pyg-*               TGN without and with 172 features, as a graph and kernel by kernel; TGAT;
-#                                       GraphMixer; PyG's TGN on the same GPU
+# A  5 min  smoke check tests           the device opens; a kernel of each file; capture, update, launch; memory of the
+#                                       host read in place; every parity test. After a failure each test runs alone, what
+#                                       fails alone again under memcheck, and the check stops
+# B  7 min  train-* pyg-* profile       TGN without and with 172 features, as a graph and kernel by kernel; TGAT;
+#                                       GraphMixer; PyG's TGN on the same GPU; the time of each kernel
 # C  7 min  samples rows torch-* eval   sampling 1x10 and 2x10; rows in place, cached and copied; layers beside torch;
 #                                       average precision beside that of the CPU
 # D  7 min  sanitizer-*                 memcheck, racecheck, initcheck, synccheck
 #
-#   gpu-check.sh [--quick] [--resume] [--list] [GROUP|STEP]...     all groups if none is named; a step's name is also
-#                                                                  that of the steps that begin with it and a dash
+#   gpu-check.sh [--quick] [--resume] [--go-on] [--list] [GROUP|STEP]...
+#
+# runs all groups if none is named; a step's name is also that of the steps that begin with it and a dash.
 # --resume  leaves out what an earlier run finished: it needs that run's parts
+# --go-on   measures even if group A failed
 # --quick   tiny sizes: shows that every step runs, and measures nothing
 # --list    prints group, step, limit in seconds and command of each step, and runs none
 #
@@ -32,11 +35,12 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 say() { printf 'gpu-check: %s\n' "$*" >&2; }
 cannot() { say "cannot check here: $*"; exit 2; }
 
-quick= resume= list= names=()
+quick= resume= go_on= list= names=()
 for argument in "$@"; do
     case "$argument" in
         --quick) quick=yes ;;
         --resume) resume=yes ;;
+        --go-on) go_on=yes ;;
         --list) list=yes ;;
         -*) say "there is no option $argument; see the head of this script"; exit 2 ;;
         *) names+=("$argument") ;;
@@ -243,8 +247,10 @@ step() {
     record "$group" "$name" ok false why "$why" seconds "$taken"
     failed+=("$name")
     tail -n 60 "$parts/$name.log" >&2
-    # What a GPU cannot open or compute need not be measured.
-    if [ "$group" = A ]; then
+    if [ "$group" = A ] && [ "$name" != tests-apart ]; then
+        step tests-apart "$group_left" bash -c 'apart "$@"' apart "${tests[@]}"
+        # What a GPU cannot open or compute need not be measured.
+        [ -z "$go_on" ] || return 0
         write_out --table
         say "group A failed: stopped here"
         exit 1
@@ -289,19 +295,64 @@ sanitize() {
 export -f sanitize
 export sanitizer parts
 
+# Each test in a process of its own: after a fault a process cannot use the GPU any more, so in one process a fault fails
+# all tests behind it. What fails alone runs once more under memcheck, which names the line of the kernel.
+apart() {
+    mkdir "$work/apart"
+    alone() { timeout 60 "$it" --exact "$1" --nocapture >"$work/apart/$1" 2>&1 </dev/null || echo "$1"; }
+    checked() {
+        EVERGRAPH_GPU=small timeout 60 "$sanitizer" --tool memcheck --report-api-errors no --print-limit 5 \
+            "$it" --exact "$1" --nocapture >"$work/apart/$1.memcheck" 2>&1 </dev/null || true
+    }
+    export -f alone checked
+    local failing name
+    "$it" "$@" --list | sed -n 's/: test$//p' >"$work/tests"
+    failing=$(xargs -P 8 -I{} bash -c 'alone {}' <"$work/tests")
+    echo "alone, $(wc -w <<<"$failing") of $(wc -l <"$work/tests") tests fail"
+    if [ -n "$sanitizer" ]; then
+        head -n 12 <<<"$failing" | xargs -r -P 4 -I{} bash -c 'checked {}'
+    fi
+    for name in $failing; do
+        echo "--- $name"
+        tail -n 60 "$work/apart/$name"
+        [ -e "$work/apart/$name.memcheck" ] || continue
+        echo "--- $name, under memcheck"
+        head -n 60 "$work/apart/$name.memcheck"
+    done
+    # The last line is the reason that is reported.
+    echo "tests that fail alone: $(xargs <<<"$failing")"
+    [ -z "$failing" ]
+}
+export -f apart
+export work
+
 evergraph=$work/evergraph it=$work/it
+export it
 events=$bundle/data/wikipedia.csv.gz
 [ -e "$events" ] && [ -z "$quick" ] || events=$work/generated.csv
 [ -n "$list" ] || prepare
 
-group A 240
+tests=(gpu::)
+[ -z "$quick" ] || tests=(gpu::fingerprints gpu::rows gpu::cache gpu::staging)
+
+group A 300
 step smoke 90 "$it" gpu::smoke gpu::capture::recorded_steps --test-threads=1 --nocapture
 step check 60 "$evergraph" check --data "$work/data" --listen 127.0.0.1:0 --set device.use=cuda:0 \
     --set device.kernel_dir="$parts/kernels"
 # Only what passed every test counts as verified, so only this run writes fingerprints of the kernels.
-tests=(gpu::)
-[ -z "$quick" ] || tests=(gpu::fingerprints gpu::rows gpu::cache gpu::staging)
 step tests 200 env EVERGRAPH_GPU_FINGERPRINTS="$parts/fingerprints.json" "$it" "${tests[@]}" --test-threads=1
+
+# The time of each kernel of some hundred launches in the midst of a program.
+profiler=$(command -v ncu || ls /usr/local/cuda*/bin/ncu 2>/dev/null | head -n 1 || true)
+profile() {
+    [ -n "$profiler" ] || { echo "Nsight Compute (ncu) is not installed"; return 3; }
+    # The clocks stay as every other step finds them.
+    "$profiler" --clock-control none --metrics gpu__time_duration.sum --print-units base --launch-skip 5000 \
+        --launch-count 300 --csv --log-file "$parts/profile.csv" "$@"
+    python3 -B "$bundle/profile_kernels.py" "$parts/profile.csv"
+}
+export -f profile
+export profiler bundle
 
 # train NAME MODEL FEATURES EPOCHS [FLAG...]: a model alone; the first epoch fills caches and buffers.
 train() {
@@ -313,15 +364,17 @@ train() {
 peer() { step "$1" 90 python3 -B "$bundle/$2.py" "${@:3}"; }
 
 group B 420
-train tgn-0 tgn 0 6
+for features in 0 172; do
+    train "tgn-$features" tgn "$features" 6
+    peer "pyg-$features" peer_training "$events" "$features" "$parts/pyg-$features.json"
+done
+# Some three steps of the second epoch's beginning, kernel by kernel: a graph would be one.
+step profile 60 bash -c 'profile "$@"' profile "$evergraph" bench train --events "$events" --model tgn \
+    --row-dimension 0 --embedding-dimension 100 --batch-events 600 --events-max 30000 --epochs 2 --alone --device cuda:0 --no-graph
 train tgn-0-direct tgn 0 6 --no-graph
-train tgn-172 tgn 172 6
 train tgn-172-direct tgn 172 6 --no-graph
 train tgat-0 tgat 0 3
 train graphmixer-0 graphmixer 0 3
-for features in 0 172; do
-    peer "pyg-$features" peer_training "$events" "$features" "$parts/pyg-$features.json"
-done
 
 group C 420
 step samples 90 "$evergraph" bench sample --events "$events" --device cuda:0 ${quick:+--runs 1} --json "$parts/samples.json"

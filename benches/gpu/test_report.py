@@ -193,9 +193,10 @@ class Table(unittest.TestCase):
 # A program in the place of ours: fails where it has to, hangs where it has to, and else writes what a run would
 # to the file after --json and to the one that fingerprints go to.
 PROGRAM = """#!/bin/sh
+case "$*" in *"gpu:: --list") printf 'gpu::a: test\ngpu::b: test\ngpu::c: test\n'; exit ;; esac
 echo "ok    cuda: made up, $*"
 case "$*" in *"$HANGS"*) echo $$ >"$PIDS"; sleep 600 ;; esac
-case "$*" in *"$FAILS"*) echo "error: made to fail"; exit 1 ;; esac
+case "$*" in *"$FAILS"* | *"--exact ${FAILS_ALONE:-none} "*) echo "error: made to fail"; exit 1 ;; esac
 [ -z "$EVERGRAPH_GPU_FINGERPRINTS" ] || printf '{"a.cu": "1f"}' >"$EVERGRAPH_GPU_FINGERPRINTS"
 while [ "$#" != 0 ]; do [ "$1" != --json ] || cp "$FIGURES/${2##*/}" "$2"; shift; done
 """
@@ -270,11 +271,40 @@ class Script(unittest.TestCase):
             self.assertIn("== train-tgat-0\n", log.read())
 
     def test_a_failure_in_group_a_ends_the_run_and_prints_its_log(self):
-        done, found, steps = self.check(fails="gpu:: --test-threads")
-        self.assertEqual((done.returncode, set(steps)), (1, {"smoke", "check", "tests"}), done.stderr)
+        self.program("compute-sanitizer", '#!/bin/sh\nwhile [ "$1" != --exact ]; do shift; done; echo line of "$2"\n')
+        done, found, steps = self.check(fails="gpu:: --test-threads", FAILS_ALONE="gpu::b")
+        self.assertEqual((done.returncode, set(steps)), (1, {"smoke", "check", "tests", "tests-apart"}), done.stderr)
         self.assertIn("error: made to fail", done.stderr)
+        self.assertIn("alone, 1 of 3 tests fail", done.stderr)
+        self.assertIn("line of gpu::b", done.stderr, "what fails alone is run under memcheck")
+        self.assertEqual(steps["tests-apart"]["why"], "tests that fail alone: gpu::b")
         self.assertEqual(about(found, "kernels agree")[0], "missed")
         self.assertEqual(found["verified"], {}, "what failed a test is not verified")
+        done, _, steps = self.check("--go-on", fails="gpu:: --test-threads")
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertEqual({name for name in OURS if steps[name].get("ok")}, OURS - {"tests"})
+        self.assertTrue(steps["tests-apart"]["ok"], "each test passes by itself")
+
+    def test_kernels_are_profiled_where_the_profiler_may(self):
+        self.program("ncu", """#!/bin/sh
+while [ "$1" != --log-file ]; do shift; done
+cat >"$2" <<CSV
+==PROF== Connected to process 7
+"ID","Process ID","Kernel Name","Metric Name","Metric Unit","Metric Value"
+"0","7","adam","gpu__time_duration.sum","ns","1,500"
+"1","7","bce","gpu__time_duration.sum","ns","6,000"
+"2","7","adam","gpu__time_duration.sum","ns","2,500"
+CSV
+""")
+        done, _, steps = self.check("profile")
+        self.assertTrue(steps["profile"]["ok"], done.stderr)
+        with open(os.path.join(self.out, "gpu-check.log"), encoding="utf-8") as log:
+            lines = [line.split() for line in log.read().splitlines()]
+        self.assertIn("bce 60.0% 1 6.0 6.0".split(), lines)
+        self.assertIn("adam 40.0% 2 4.0 2.0".split(), lines)
+        self.program("ncu", '#!/bin/sh\nwhile [ "$1" != --log-file ]; do shift; done\necho "==ERROR== denied" >"$2"\n')
+        _, _, steps = self.check("profile")
+        self.assertIn("may not be allowed", steps["profile"]["skipped"])
 
     def test_named_groups_alone_are_run_and_figures_of_earlier_calls_are_kept(self):
         done, found, steps = self.check("C", "train-tgat")
