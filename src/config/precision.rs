@@ -16,7 +16,8 @@ pub enum MatmulPrecision {
     Auto,
     /// f32.
     F32,
-    /// Factors in bf16 and sums in f32: on Intel's CPUs with AMX and AMD's with AVX512-BF16.
+    /// Factors in bf16 and sums in f32, gradients of parts of a batch in bf16: on Intel's CPUs with AMX and AMD's with
+    /// AVX512-BF16.
     Bf16,
 }
 

@@ -6,9 +6,9 @@
 use crate::device::Device;
 
 use super::Tensor;
+use super::cpu::number::{Number, add_rounded, round};
 use super::cpu::vector::sum_of_squares;
 use super::cuda::sums::{Pending, PendingSum};
-use super::ops::elementwise::accumulate;
 
 /// A parameter's place in its [`Parameters`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -185,12 +185,20 @@ impl Gradients {
         }
     }
 
-    /// Adds the gradients of the same parameters that another backward made.
-    pub fn add(&mut self, other: &Self) {
-        for (i, (added, holds)) in other.tensors.iter().zip(&other.holds).enumerate() {
-            if *holds == Holds::Sum {
-                let (sum, overwrite) = self.slot(ParamId(i));
-                accumulate(sum, added, overwrite);
+    /// Adds the gradients of the same parameters that another backward made, on the CPU: terms and sums are rounded.
+    pub fn add<N: Number>(&mut self, other: &Self) {
+        for (i, added) in other.tensors.iter().enumerate() {
+            let (holds, added) = (self.holds[i], (other.holds[i] == Holds::Sum).then_some(added.data()));
+            let sum = self.tensors[i].data_mut();
+            match (holds, added) {
+                (Holds::Sum, Some(added)) => add_rounded::<N>(sum, added),
+                (_, Some(added)) => {
+                    sum.copy_from_slice(added);
+                    round::<N>(sum);
+                    self.holds[i] = Holds::Sum;
+                }
+                (Holds::Sum, None) => round::<N>(sum),
+                (_, None) => {}
             }
         }
     }
@@ -301,6 +309,11 @@ mod tests {
 
     #[test]
     fn sums_of_values_are_sums_of_gradients_bit_for_bit() {
+        sums_are_equal::<f32>();
+        sums_are_equal::<half::bf16>();
+    }
+
+    fn sums_are_equal<N: Number>() {
         let mut parameters = Parameters::new();
         let cpu = &Device::Cpu;
         let [a, b, c] = ["a", "b", "c"].map(|name| parameters.add(name, Tensor::zeros(cpu, 1, 2)));
@@ -310,12 +323,12 @@ mod tests {
             gradients.get_mut(c).data_mut().copy_from_slice(&[0.1, -0.0]);
             gradients
         };
-        let (mut one, other) = (made(a, [-0.0, 1.0]), made(c, [0.2, -0.0]));
+        let (mut one, other) = (made(a, [-0.0, 1.001]), made(c, [0.2, -0.0]));
         let (mut summed, mut added) = (one.clone(), other.clone());
         // One that was written in an earlier step only.
         summed.get_mut(b).data_mut().fill(7.0);
         summed.start_over();
-        summed.get_mut(a).data_mut().copy_from_slice(&[-0.0, 1.0]);
+        summed.get_mut(a).data_mut().copy_from_slice(&[-0.0, 1.001]);
         summed.get_mut(c).data_mut().copy_from_slice(&[0.1, -0.0]);
         let written = [&mut summed, &mut added].map(Gradients::begin_sum);
         assert_eq!((&written[0][..], &written[1][..]), (&[1.0, 0.0, 1.0][..], &[0.0, 0.0, 1.0][..]));
@@ -325,10 +338,10 @@ mod tests {
             runs.iter().map(|run| run.iter().map(|slice| slice.len()).collect()).collect();
         assert_eq!(cut, [vec![1], vec![1, 1], vec![], vec![1, 2]]);
         for (to, from) in runs.into_iter().flatten().zip(added.runs_mut(&lengths).into_iter().flatten()) {
-            to.iter_mut().zip(from).for_each(|(to, from)| *to += *from);
+            add_rounded::<N>(to, from);
         }
         summed.end_sum(written[0].iter().zip(&written[1]).map(|(x, y)| x + y > 0.0));
-        one.add(&other);
+        one.add::<N>(&other);
         for id in [a, b, c] {
             let bits = |gradients: &Gradients| {
                 gradients.get(id).data().iter().map(|v| v.to_bits()).collect::<Vec<_>>()

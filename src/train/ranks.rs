@@ -10,27 +10,29 @@
 //! 3  gradients of the weights, a slice of all to each rank          which adds them up
 //! 4  the sums                                                       to all
 //! ```
-//! Sums are made in the binary tree over shards that one process has: the shards of a rank are a subtree, and ranks add
-//! up the subtrees' sums in the same order. So any number of ranks computes the same bits as one, and whatever else
-//! follows from a step (optimizer, memory, messages) each rank does for itself, to the same end. A batch with fewer
-//! shards than ranks is computed whole by each, without exchange.
+//! Sums are made in the binary tree over shards that one process has: the shards of a rank are a subtree, and ranks
+//! add up the subtrees' sums in the same order, rounded alike. So any number of ranks computes the same bits as one,
+//! and whatever else follows from a step (optimizer, memory, messages) each rank does for itself, to the same end. A
+//! batch with fewer shards than ranks is computed whole by each, without exchange.
 //!
-//! In a step one of R ranks sends about `4 (1 - 1/R) (2 * weights + touched * memory) + 8 / R * shared * width` bytes,
-//! where `shared` counts the rows of the table that go from the one that computes them to another one that reads them
-//! ([`shared_rows`](super::shared_rows)); what flowed goes the way back.
+//! In a step one of R ranks sends about `(1 - 1/R) (2 b * weights + 4 * touched * memory) + 8 / R * shared * width`
+//! bytes, where b is 4, or 2 with products in bf16, and `shared` counts the rows of the table that go from the one that
+//! computes them to another one that reads them ([`shared_rows`](super::shared_rows)); what flowed goes the way back.
+
+mod gradients;
 
 use std::ops::Range;
 
 use thiserror::Error;
 
 use super::orders::{Leading, Order};
-use super::shards::{cut, runs, sum_in_tree};
+use super::shards::{cut, runs};
 use super::shared_rows::SharedRows;
 use crate::device::exchange::{
     Exchange, ExchangeError, Message, Traffic, exchange_alike, exchange_alike_patiently,
 };
 use crate::model::KeptRows;
-use crate::nn::{Gradients, Tensor};
+use crate::nn::Tensor;
 
 /// The others, and room for what comes from them.
 pub(super) struct Ranks {
@@ -197,40 +199,6 @@ impl Ranks {
         by_rank(self.rank(), &self.flowed, &self.others)
     }
 
-    /// Adds up the gradients of all ranks: rounds 3 and 4.
-    pub fn add_up(&mut self, gradients: &mut Gradients) -> Result<(), ExchangeError> {
-        let (own, ranks) = (self.rank(), self.count());
-        let own_written = gradients.begin_sum();
-        let mut written = own_written.repeat(ranks);
-        let count = gradients.count();
-        let lengths: Vec<usize> = (0..ranks).map(|rank| cut(rank, ranks, count).len()).collect();
-        let mut runs_of_ranks = gradients.runs_mut(&lengths);
-        let slices: Vec<usize> = runs_of_ranks[own].iter().map(|slice| slice.len()).collect();
-        self.others.resize(lengths[own] * (ranks - 1), 0.0);
-        let room = runs(&mut self.others, &vec![lengths[own]; ranks - 1]);
-        let mut messages = gathered(own, &mut written, &vec![own_written.len(); ranks]);
-        for ((rank, run), room) in runs_of_ranks.iter().enumerate().filter(|(rank, _)| *rank != own).zip(room)
-        {
-            messages.extend(paired(rank, run.iter().map(|slice| &**slice), runs(room, &slices)));
-        }
-        self.exchange.round(&mut messages)?;
-        let mut begin = 0;
-        for slice in &mut runs_of_ranks[own] {
-            add_others(own, slice, &self.others, (begin, lengths[own]));
-            begin += slice.len();
-        }
-        let summed: Vec<&[f32]> =
-            std::mem::take(&mut runs_of_ranks[own]).into_iter().map(|slice| &*slice).collect();
-        let others = runs_of_ranks.into_iter().enumerate().filter(|(rank, _)| *rank != own);
-        let mut messages: Vec<Message<'_>> =
-            others.flat_map(|(rank, run)| paired(rank, summed.iter().copied(), run)).collect();
-        self.exchange.round(&mut messages)?;
-        let is_written =
-            |i: usize| written[i..].iter().step_by(own_written.len()).any(|written| *written > 0.0);
-        gradients.end_sum((0..own_written.len()).map(is_written));
-        Ok(())
-    }
-
     /// Compares `digest` of the state after `step` with those of the others.
     pub fn compare(&mut self, digest: u64, step: u64) -> Result<(), RanksError> {
         let mut received = digest.to_le_bytes().repeat(self.count());
@@ -273,40 +241,6 @@ fn gathered<'a>(own: usize, values: &'a mut [f32], lengths: &[usize]) -> Vec<Mes
     let sent: &[u8] = bytemuck::cast_slice(std::mem::take::<&mut [f32]>(&mut runs[own]));
     let others = runs.into_iter().enumerate().filter(|(rank, _)| *rank != own);
     others.map(|(rank, run)| Message { rank, sent, received: bytemuck::cast_slice_mut(run) }).collect()
-}
-
-/// Messages that pass these slices to a rank, and fill these with what comes from it.
-fn paired<'a>(
-    rank: usize,
-    sent: impl Iterator<Item = &'a [f32]>,
-    received: impl IntoIterator<Item = &'a mut [f32]>,
-) -> Vec<Message<'a>> {
-    let (mut sent, mut received) = (sent.fuse(), received.into_iter().fuse());
-    let next = || {
-        let (sent, received) = (sent.next(), received.next());
-        (sent.is_some() || received.is_some()).then(|| Message {
-            rank,
-            sent: bytemuck::cast_slice(sent.unwrap_or_default()),
-            received: bytemuck::cast_slice_mut(received.unwrap_or_default()),
-        })
-    };
-    std::iter::from_fn(next).collect()
-}
-
-/// Makes `slice`, of the run of values of the `own` rank, from the value at `begin` on, the sum over all ranks. The
-/// others' runs, `length` values each, stand one after another.
-fn add_others(own: usize, slice: &mut [f32], others: &[f32], (begin, length): (usize, usize)) {
-    // Pieces that stay in the first cache.
-    let mut sum = [0.0; 1024];
-    let starts = (begin..).step_by(sum.len());
-    for (piece, begin) in slice.chunks_mut(sum.len()).zip(starts) {
-        let sum = &mut sum[..piece.len()];
-        let mut parts: Vec<&[f32]> =
-            others.chunks_exact(length).map(|run| &run[begin..begin + piece.len()]).collect();
-        parts.insert(own, piece);
-        sum_in_tree(sum, &parts);
-        piece.copy_from_slice(sum);
-    }
 }
 
 /// What each rank has of the same rows, given the `own` and those of the `others`, one after another.

@@ -10,7 +10,8 @@
 //! places into a number of parts that its size and the model decide, rows of the table are of a part that reads them
 //! ([`Readers`](crate::model::Readers)), each part is begun by one thread, which computes
 //! its products alone, in matrices that stay in its cache, and sums over parts are made in a fixed binary tree: the
-//! same bits at any number of threads. The loss is a mean over events, so a part's share in it is that of its events.
+//! same bits at any number of threads. With products in bf16 the gradients of weights and their sums over parts are
+//! rounded to it, too. The loss is a mean over events, so a part's share in it is that of its events.
 //! Where several processes train together, each begins some of the parts, and they exchange what the next line reads
 //! ([`ranks`](super::ranks)).
 //!
@@ -22,6 +23,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
+use half::bf16;
 use rayon::prelude::*;
 
 use super::pass::Pass;
@@ -33,7 +35,7 @@ use crate::device::exchange::ExchangeError;
 use crate::device::matmul::Precision;
 use crate::device::{Device, matmul};
 use crate::model::{Needs, PARTS_MAX, Part};
-use crate::nn::{Gradients, Mode, Parameters, Tape, TapePool, Tensor};
+use crate::nn::{Gradients, Mode, Number, Parameters, Tape, TapePool, Tensor};
 
 /// Parts of a large batch; a power of two.
 pub(super) const SHARDS: usize = 8;
@@ -190,11 +192,14 @@ impl<'t> Sharded<'t> {
         }
         // Buffers stay with the pool that they are from.
         shards.iter_mut().zip(flowed).for_each(|(shard, flowed)| shard.pool.give(flowed));
-        add_up(shards);
+        match precision {
+            Precision::F32 => add_up::<f32>(shards),
+            Precision::Bf16 => add_up::<bf16>(shards),
+        }
         if let Some(first) = shards.first_mut() {
             std::mem::swap(gradients, &mut first.gradients);
         }
-        ranks.map_or(Ok(()), |ranks| ranks.add_up(gradients))?;
+        ranks.map_or(Ok(()), |ranks| ranks.add_up(gradients, precision))?;
         self.seconds[1] += clock.elapsed().as_secs_f64();
         Ok(leaves)
     }
@@ -303,14 +308,15 @@ impl Shard {
     }
 }
 
-/// Adds up the gradients of the parts, in a binary tree, into those of the first.
-fn add_up(shards: &mut [Shard]) {
+/// Adds up the gradients of the parts, in a binary tree, into those of the first. Where there are several, each term
+/// and each sum is rounded.
+fn add_up<N: Number>(shards: &mut [Shard]) {
     let mut step = 1;
     while step < shards.len() {
         shards.par_chunks_mut(2 * step).for_each(|pair| {
             let (to, from) = pair.split_at_mut(step);
             if let (Some(to), Some(from)) = (to.first_mut(), from.first()) {
-                to.gradients.add(&from.gradients);
+                to.gradients.add::<N>(&from.gradients);
             }
         });
         step *= 2;

@@ -9,6 +9,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use evergraph::device::exchange::{Exchange, ExchangeError, Message, Traffic, broadcast};
+use evergraph::device::matmul::Precision;
 use evergraph::device::{Device, rng};
 use evergraph::event::{EventTime, NodeId};
 use evergraph::model::tgn::Aggregator;
@@ -117,7 +118,7 @@ fn models() -> Vec<TrainerOptions> {
     let with_walks = ModelOptions::from(tgn()).with_walks(Some(walks));
     let models: [ModelOptions; 6] =
         [tgn().into(), with_walks, jodie.into(), mixer.into(), tgat.into(), gat.into()];
-    let in_bf16 = TrainerOptions { gradient_delay_batches: 0, ..wide() };
+    let in_bf16 = TrainerOptions { gradient_delay_batches: 0, precision: Precision::Bf16, ..wide() };
     models.into_iter().map(|model| TrainerOptions { model, ..options() }).chain([in_bf16]).collect()
 }
 
@@ -289,6 +290,25 @@ fn a_step_that_is_not_finite_is_refused_by_all_ranks_alike() {
         saved(&trainer)
     });
     assert!(ended[0] == ended[1]);
+}
+
+/// A rank sends half of the gradients of weights to be summed, and the sums of the other half.
+#[test]
+fn gradients_are_sent_in_the_numbers_that_they_are_rounded_to() {
+    let stream = Stream::new((BEFORE + STEP) / BATCH);
+    let sent = |precision| {
+        let sent = as_ranks(2, |exchange| {
+            let mut trainer = Trainer::new(TrainerOptions { precision, ..options() }, &Device::Cpu).unwrap();
+            trainer.join(Box::new(exchange)).unwrap();
+            step_by(&stream, &mut trainer, 0..BEFORE, (false, StepMode::StateOnly));
+            let before = trainer.traffic().bytes;
+            step_by(&stream, &mut trainer, BEFORE..BEFORE + STEP, (false, StepMode::Train));
+            (trainer.traffic().bytes - before, trainer.gradients().count() as u64)
+        });
+        sent[0]
+    };
+    let (in_f32, in_bf16) = (sent(Precision::F32), sent(Precision::Bf16));
+    assert_eq!(in_f32.0 - in_bf16.0, 2 * in_f32.1, "{in_f32:?}, {in_bf16:?}");
 }
 
 #[test]

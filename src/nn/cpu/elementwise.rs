@@ -25,7 +25,7 @@ impl<F: Fn(&mut f32, f32)> Kernel for Each<'_, F> {
 }
 
 #[inline]
-fn each(out: &mut [f32], x: &[f32], change: impl Fn(&mut f32, f32) + Copy + Sync) {
+pub(super) fn each(out: &mut [f32], x: &[f32], change: impl Fn(&mut f32, f32) + Copy + Sync) {
     debug_assert_eq!(out.len(), x.len());
     if out.len() <= PIECE {
         return dispatch(Each { out, x, change });

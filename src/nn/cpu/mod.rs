@@ -16,6 +16,7 @@ pub mod layer_norm;
 pub mod linear;
 pub mod loss;
 pub mod math;
+pub mod number;
 pub mod recurrent;
 pub mod segment;
 pub mod shape;
