@@ -22,7 +22,8 @@ with the median speedup of two ranks.
   cases each rank has the whole stream, and prepares its own share.
 - **computes**: CPU time of the slowest rank for an epoch, without the exchange.
 - **sends**: bytes that a rank sends in a batch, on average, in four exchanges, and what rank 0 passes on if it leads; one more
-  exchange compares ranks every hundred batches.
+  exchange compares ranks every hundred batches. Where the CPU trains in bf16 (`learner.matmul_precision`) gradients are
+  sent in it, in half the bytes.
 - **overlap**: of the rows that the ranks read for their own events, the share that are of a row which a rank before reads,
   too: what would be computed or fetched again if each rank had a table of its own.
 - **here**: events per second by the clock, through shared memory if nothing else is said, and beside it that rate over what
