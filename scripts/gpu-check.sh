@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# Checks and measures Evergraph on a machine with an NVIDIA GPU, in half an hour. Needs the driver, NVRTC and Python;
-# uses PyTorch and compute-sanitizer where they are. Needs no Rust and no network.
+# Checks and measures Evergraph on a machine with an NVIDIA GPU, in less than half an hour, or in parts. Needs the driver,
+# NVRTC and Python; uses PyTorch, compute-sanitizer and Nsight Compute where they are. Needs no Rust and no network.
 #
 #   make gpu DATA=FOLDER                before, on a machine with Rust: builds target/gpu
 #   scripts/gpu-check.sh A              there, with the bundle in target/gpu or beside this script; then B, C, D
 #   python3 benches/gpu/publish.py OUT  afterwards, here: results, page and list of verified kernels under docs
 #
 # A  5 min  smoke check tests           the device opens; a kernel of each file; capture, update, launch; memory of the
-#                                       host read in place; every parity test. After a failure each test runs alone, what
-#                                       fails alone again under memcheck, and the check stops
+#                                       host read in place; every parity test. After a failure step tests-apart runs each
+#                                       test in a process of its own, and the check stops
 # B  7 min  train-* pyg-* profile       TGN without and with 172 features, as a graph and kernel by kernel; TGAT;
 #                                       GraphMixer; PyG's TGN on the same GPU; the time of each kernel
 # C  7 min  samples rows torch-* eval   sampling 1x10 and 2x10; rows in place, cached and copied; layers beside torch;
@@ -111,6 +111,8 @@ take_parts() {
 }
 
 prepare() {
+    [ "$here" = "$bundle" ] || cmp -s "$here/gpu-check.sh" "$bundle/gpu-check.sh" ||
+        cannot "$bundle is not of this version; run 'make gpu' where Rust is"
     command -v nvidia-smi >/dev/null 2>&1 || cannot "nvidia-smi is missing, so there is no NVIDIA driver and no GPU"
     nvidia-smi -L | grep -q '^GPU ' || cannot "the driver lists no GPU: $(nvidia-smi -L 2>&1 | head -n 1)"
     program it
@@ -207,11 +209,13 @@ step() {
     local name=$1 limit=$2 started code=0 why taken
     shift 2
     wanted "$group" "$name" || return 0
+    # What a GPU cannot open or compute need not be measured.
+    [ "${#failed[@]}" = 0 ] || [ "$group" != A ] || [ "$name" = tests-apart ] || [ -n "$go_on" ] || return 0
     if [ -n "$list" ]; then
         echo "$group $name $limit $*"
         return
     fi
-    if [ -n "$resume" ] && finished "$name"; then
+    if [ -n "$resume" ] && [ "$name" != tests-apart ] && finished "$name"; then
         say "done    $name, by an earlier run"
         return
     fi
@@ -247,14 +251,6 @@ step() {
     record "$group" "$name" ok false why "$why" seconds "$taken"
     failed+=("$name")
     tail -n 60 "$parts/$name.log" >&2
-    if [ "$group" = A ] && [ "$name" != tests-apart ]; then
-        step tests-apart "$group_left" bash -c 'apart "$@"' apart "${tests[@]}"
-        # What a GPU cannot open or compute need not be measured.
-        [ -z "$go_on" ] || return 0
-        write_out --table
-        say "group A failed: stopped here"
-        exit 1
-    fi
 }
 
 # The tests under a tool that finds faults. A tool that refuses to attach, or is not through in time, has measured
@@ -295,33 +291,42 @@ sanitize() {
 export -f sanitize
 export sanitizer parts
 
-# Each test in a process of its own: after a fault a process cannot use the GPU any more, so in one process a fault fails
-# all tests behind it. What fails alone runs once more under memcheck, which names the line of the kernel.
+# apart SECONDS FILTER...: each test in a process of its own, since after a fault a process cannot use the GPU any more,
+# so that in one process a fault fails all tests behind it. What fails runs once more under memcheck, which names the
+# line of the kernel. Each failure is printed when it is known: the time may be over before the last.
 apart() {
+    ends=$(($(date +%s) + $1 - 15))
+    shift
+    rm -rf "$work/apart"
     mkdir "$work/apart"
-    alone() { timeout 60 "$it" --exact "$1" --nocapture >"$work/apart/$1" 2>&1 </dev/null || echo "$1"; }
-    checked() {
-        EVERGRAPH_GPU=small timeout 60 "$sanitizer" --tool memcheck --report-api-errors no --print-limit 5 \
-            "$it" --exact "$1" --nocapture >"$work/apart/$1.memcheck" 2>&1 </dev/null || true
+    # within SECONDS COMMAND...: what is left at most. In the group of processes that ends with the step.
+    within() {
+        local left=$((ends - $(date +%s)))
+        timeout --foreground --kill-after=5 "$((left < 1 ? 1 : left < $1 ? left : $1))" "${@:2}" </dev/null 2>&1
     }
-    export -f alone checked
-    local failing name
-    "$it" "$@" --list | sed -n 's/: test$//p' >"$work/tests"
-    failing=$(xargs -P 8 -I{} bash -c 'alone {}' <"$work/tests")
-    echo "alone, $(wc -w <<<"$failing") of $(wc -l <"$work/tests") tests fail"
-    if [ -n "$sanitizer" ]; then
-        head -n 12 <<<"$failing" | xargs -r -P 4 -I{} bash -c 'checked {}'
-    fi
-    for name in $failing; do
-        echo "--- $name"
-        tail -n 60 "$work/apart/$name"
-        [ -e "$work/apart/$name.memcheck" ] || continue
-        echo "--- $name, under memcheck"
-        head -n 60 "$work/apart/$name.memcheck"
-    done
+    alone() {
+        local log=$work/apart/$1
+        [ "$(date +%s)" -lt "$ends" ] || { echo "$1" >>"$work/apart/left"; return 0; }
+        within 30 "$it" --exact "$1" --nocapture >"$log" && return
+        echo "$1" >>"$work/apart/failing"
+        { echo "--- $1"; tail -n 60 "$log"; } >"$log.said"
+        if [ -n "$sanitizer" ]; then
+            EVERGRAPH_GPU=small within 45 "$sanitizer" --tool memcheck --report-api-errors no --print-limit 5 \
+                "$it" --exact "$1" --nocapture >"$log.memcheck" || true
+            { echo "--- $1, under memcheck"; head -n 60 "$log.memcheck"; } >>"$log.said"
+        fi
+        cat "$log.said"
+    }
+    export -f alone within
+    export ends
+    "$it" "$@" --list | sed -n 's/: test$//p' >"$work/apart/tests"
+    [ -s "$work/apart/tests" ] || { echo "$it lists no tests"; return 1; }
+    touch "$work/apart/failing" "$work/apart/left"
+    xargs -P 8 -I{} bash -c 'alone {}' <"$work/apart/tests"
     # The last line is the reason that is reported.
-    echo "tests that fail alone: $(xargs <<<"$failing")"
-    [ -z "$failing" ]
+    echo "of $(wc -l <"$work/apart/tests") tests apart $(wc -l <"$work/apart/left") were not run, and" \
+        "$(wc -l <"$work/apart/failing") fail: $(xargs <"$work/apart/failing")"
+    [ ! -s "$work/apart/failing" ]
 }
 export -f apart
 export work
@@ -333,6 +338,8 @@ events=$bundle/data/wikipedia.csv.gz
 [ -n "$list" ] || prepare
 
 tests=(gpu::)
+size=(--embedding-dimension 100 --batch-events 600)
+[ -z "$quick" ] || size=(--embedding-dimension 16 --batch-events 30 --events-max 90)
 [ -z "$quick" ] || tests=(gpu::fingerprints gpu::rows gpu::cache gpu::staging)
 
 group A 300
@@ -341,14 +348,23 @@ step check 60 "$evergraph" check --data "$work/data" --listen 127.0.0.1:0 --set 
     --set device.kernel_dir="$parts/kernels"
 # Only what passed every test counts as verified, so only this run writes fingerprints of the kernels.
 step tests 200 env EVERGRAPH_GPU_FINGERPRINTS="$parts/fingerprints.json" "$it" "${tests[@]}" --test-threads=1
+if [ "${#failed[@]}" != 0 ]; then
+    group_left=$((group_left > 120 ? group_left : 120))
+    step tests-apart "$group_left" bash -c 'apart "$@"' apart "$group_left" "${tests[@]}"
+    [ -n "$go_on" ] || { write_out --table; say "group A failed: stopped here"; exit 1; }
+elif [ -z "$list" ] && wanted A tests && grep -qs '"tests-apart"' "$parts/steps.jsonl"; then
+    record A tests-apart skipped "all tests pass in one process"
+fi
 
-# The time of each kernel of some hundred launches in the midst of a program.
+# profile SKIP COUNT PROGRAM...: the time of each kernel of some launches behind others, with clocks and caches as every
+# other step finds them.
 profiler=$(command -v ncu || ls /usr/local/cuda*/bin/ncu 2>/dev/null | head -n 1 || true)
 profile() {
     [ -n "$profiler" ] || { echo "Nsight Compute (ncu) is not installed"; return 3; }
-    # The clocks stay as every other step finds them.
-    "$profiler" --clock-control none --metrics gpu__time_duration.sum --print-units base --launch-skip 5000 \
-        --launch-count 300 --csv --log-file "$parts/profile.csv" "$@"
+    rm -f "$parts/profile.csv"
+    # It kills the program behind the last launch, so its status says nothing.
+    "$profiler" --clock-control none --cache-control none --metrics gpu__time_duration.sum --print-units base \
+        --launch-skip "$1" --launch-count "$2" --kill yes --csv --log-file "$parts/profile.csv" "${@:3}" || true
     python3 -B "$bundle/profile_kernels.py" "$parts/profile.csv"
 }
 export -f profile
@@ -356,10 +372,10 @@ export profiler bundle
 
 # train NAME MODEL FEATURES EPOCHS [FLAG...]: a model alone; the first epoch fills caches and buffers.
 train() {
-    local size=(--embedding-dimension 100 --batch-events 600 --epochs "$4")
-    [ -z "$quick" ] || size=(--embedding-dimension 16 --batch-events 30 --events-max 90 --epochs 2)
+    local epochs=$4
+    [ -z "$quick" ] || epochs=2
     step "train-$1" 90 "$evergraph" bench train --events "$events" --model "$2" --row-dimension "$3" "${size[@]}" \
-        --alone --device cuda:0 "${@:5}" --json "$parts/train-$1.json"
+        --epochs "$epochs" --alone --device cuda:0 "${@:5}" --json "$parts/train-$1.json"
 }
 peer() { step "$1" 90 python3 -B "$bundle/$2.py" "${@:3}"; }
 
@@ -368,9 +384,11 @@ for features in 0 172; do
     train "tgn-$features" tgn "$features" 6
     peer "pyg-$features" peer_training "$events" "$features" "$parts/pyg-$features.json"
 done
-# Some three steps of the second epoch's beginning, kernel by kernel: a graph would be one.
-step profile 60 bash -c 'profile "$@"' profile "$evergraph" bench train --events "$events" --model tgn \
-    --row-dimension 0 --embedding-dimension 100 --batch-events 600 --events-max 30000 --epochs 2 --alone --device cuda:0 --no-graph
+# Some three steps late in the stream, kernel by kernel: a graph would be one launch.
+launches=(15000 300)
+[ -z "$quick" ] || launches=(100 50)
+step profile 60 bash -c 'profile "$@"' profile "${launches[@]}" "$evergraph" bench train --events "$events" --model tgn \
+    --row-dimension 0 "${size[@]}" --epochs 1 --alone --device cuda:0 --no-graph
 train tgn-0-direct tgn 0 6 --no-graph
 train tgn-172-direct tgn 172 6 --no-graph
 train tgat-0 tgat 0 3

@@ -4,21 +4,28 @@ Standard library only.
     profile_kernels.py LAUNCHES.csv
 
 Prints a line for each kernel, the most expensive first: its share, launches, microseconds in all and of one (median).
-Status 3 where the file lists none, as when the profiler may not read the counters.
+Status 3 where the file lists none; the last line is then what the profiler reports.
 """
 
 import collections
 import csv
+import math
 import statistics
 import sys
 
 
 def microseconds_of(lines):
-    """Microseconds of each launch, by kernel. What the program and the profiler print between is left out."""
+    """Microseconds of each launch, by kernel. What stands between the rows, or is no time, is left out."""
     times = collections.defaultdict(list)
     for row in csv.DictReader(line for line in lines if line.startswith('"')):
-        if row.get("Metric Name") == "gpu__time_duration.sum":
-            times[row["Kernel Name"]].append(float(row["Metric Value"].replace(",", "")) / 1000)
+        if row.get("Metric Name") != "gpu__time_duration.sum" or row.get("Metric Unit") not in ("ns", "nsecond"):
+            continue
+        try:
+            nanoseconds = float(row["Metric Value"].replace(",", ""))
+        except ValueError:
+            continue
+        if math.isfinite(nanoseconds):
+            times[row["Kernel Name"]].append(nanoseconds / 1000)
     return times
 
 
@@ -33,10 +40,15 @@ def table(times):
 
 
 def main(path):
-    with open(path, encoding="utf-8", errors="replace") as lines:
-        times = microseconds_of(lines)
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            lines = file.read().splitlines()
+    except OSError:
+        lines = []
+    times = microseconds_of(lines)
     if not times:
-        print("the profiler lists no launch: it may not be allowed to read the GPU's counters")
+        reports = [line for line in lines if line.startswith(("==ERROR==", "==WARNING=="))]
+        print("\n".join(reports) or "the profiler lists no launch, and reports nothing")
         return 3
     print(table(times))
     return 0

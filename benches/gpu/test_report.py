@@ -271,30 +271,58 @@ class Script(unittest.TestCase):
             self.assertIn("== train-tgat-0\n", log.read())
 
     def test_a_failure_in_group_a_ends_the_run_and_prints_its_log(self):
-        self.program("compute-sanitizer", '#!/bin/sh\nwhile [ "$1" != --exact ]; do shift; done; echo line of "$2"\n')
+        self.program("compute-sanitizer", """#!/bin/sh
+case "$*" in "--tool memcheck --report-api-errors no --print-limit 5 "*"/it --exact gpu::b --nocapture") ;; *) exit 9 ;; esac
+[ "$EVERGRAPH_GPU" = small ] && echo line of gpu::b
+""")
         done, found, steps = self.check(fails="gpu:: --test-threads", FAILS_ALONE="gpu::b")
         self.assertEqual((done.returncode, set(steps)), (1, {"smoke", "check", "tests", "tests-apart"}), done.stderr)
         self.assertIn("error: made to fail", done.stderr)
-        self.assertIn("alone, 1 of 3 tests fail", done.stderr)
         self.assertIn("line of gpu::b", done.stderr, "what fails alone is run under memcheck")
-        self.assertEqual(steps["tests-apart"]["why"], "tests that fail alone: gpu::b")
+        self.assertEqual(steps["tests-apart"]["why"], "of 3 tests apart 0 were not run, and 1 fail: gpu::b")
         self.assertEqual(about(found, "kernels agree")[0], "missed")
         self.assertEqual(found["verified"], {}, "what failed a test is not verified")
         done, _, steps = self.check("--go-on", fails="gpu:: --test-threads")
         self.assertEqual(done.returncode, 1, done.stderr)
         self.assertEqual({name for name in OURS if steps[name].get("ok")}, OURS - {"tests"})
         self.assertTrue(steps["tests-apart"]["ok"], "each test passes by itself")
+        _, _, steps = self.check("--resume", "A")
+        self.assertIn("pass in one process", steps["tests-apart"]["skipped"])
+
+    def test_after_the_first_failure_tests_run_apart_at_once(self):
+        done, _, steps = self.check(fails="gpu::smoke", FAILS_ALONE="gpu::c")
+        self.assertEqual((done.returncode, set(steps)), (1, {"smoke", "tests-apart"}), done.stderr)
+        self.assertIn("1 fail: gpu::c", steps["tests-apart"]["why"])
+
+    def test_a_bundle_of_another_version_is_not_run(self):
+        scripts = self.make("scripts")
+        target = os.path.join(self.folder.name, "target")
+        os.mkdir(target)
+        shutil.copy(os.path.join(self.bundle, "gpu-check.sh"), scripts)
+        os.rename(self.bundle, os.path.join(target, "gpu"))
+        with open(os.path.join(target, "gpu", "gpu-check.sh"), "a", encoding="utf-8") as script:
+            script.write("# another\n")
+        done = subprocess.run(["bash", os.path.join(scripts, "gpu-check.sh")], env=self.environment(), text=True,
+                              capture_output=True, check=False)
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertIn("is not of this version", done.stderr)
 
     def test_kernels_are_profiled_where_the_profiler_may(self):
         self.program("ncu", """#!/bin/sh
+case "$*" in *"--cache-control none --metrics gpu__time_duration.sum --print-units base --launch-skip 15000 --launch-count"*\
+"300 --kill yes --csv --log-file "*"/profile.csv "*"/evergraph bench train "*" --no-graph") ;; *) exit 9 ;; esac
 while [ "$1" != --log-file ]; do shift; done
 cat >"$2" <<CSV
 ==PROF== Connected to process 7
-"ID","Process ID","Kernel Name","Metric Name","Metric Unit","Metric Value"
-"0","7","adam","gpu__time_duration.sum","ns","1,500"
-"1","7","bce","gpu__time_duration.sum","ns","6,000"
-"2","7","adam","gpu__time_duration.sum","ns","2,500"
+==PROF== Profiling "adam" - 0: 0%....50%....100% - 1 pass
+"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Section Name","Metric Name","Metric Unit",\
+"Metric Value"
+"0","7","evergraph","host","adam","1","7","Command line profiler metrics","gpu__time_duration.sum","ns","1,500"
+"1","7","evergraph","host","bce","1","7","Command line profiler metrics","gpu__time_duration.sum","ns","6,000"
+"2","7","evergraph","host","adam","1","7","Command line profiler metrics","gpu__time_duration.sum","ns","2,500"
+"3","7","evergraph","host","adam","1","7","Command line profiler metrics","gpu__time_duration.sum","ns","n/a"
 CSV
+exit 1
 """)
         done, _, steps = self.check("profile")
         self.assertTrue(steps["profile"]["ok"], done.stderr)
@@ -304,7 +332,10 @@ CSV
         self.assertIn("adam 40.0% 2 4.0 2.0".split(), lines)
         self.program("ncu", '#!/bin/sh\nwhile [ "$1" != --log-file ]; do shift; done\necho "==ERROR== denied" >"$2"\n')
         _, _, steps = self.check("profile")
-        self.assertIn("may not be allowed", steps["profile"]["skipped"])
+        self.assertEqual(steps["profile"]["skipped"], "==ERROR== denied")
+        self.program("ncu", "#!/bin/sh\nexit 1\n")
+        _, _, steps = self.check("profile")
+        self.assertIn("reports nothing", steps["profile"]["skipped"], "figures of an earlier run are not taken")
 
     def test_named_groups_alone_are_run_and_figures_of_earlier_calls_are_kept(self):
         done, found, steps = self.check("C", "train-tgat")

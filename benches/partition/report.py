@@ -23,7 +23,7 @@ measured costs turns it into time. `make partition` counts again.
 - **load**: the machine with the most seeds to embed or the most rows of memory to compute, beside the mean. 1 is even.
 - **rows**: rows of memory that are fetched from another machine, for each event.
 - **sends**: megabytes that a machine sends for a batch, on average and at most: rows, embeddings, gradients of both, and {weights} MB of
-  gradients of the weights.
+  gradients of the weights, in f32.
 - **hubs copied**: nodes with a quarter and more of a machine's even share of the ends of events have a copy on every machine. They
   are known from the whole stream here, which a daemon would have to find out.
 - **by RPC**: megabytes that a machine would send for the same batch the way that GNNFlow's code does it: a request for each seed of a

@@ -162,7 +162,7 @@ impl Into {
 }
 
 /// In which numbers factors are multiplied. They come, and sums are made and returned, in f32. A step rounds gradients
-/// of weights alike, where it adds up those of several parts of a batch.
+/// of weights to the same numbers, on every CPU, where it adds up those of several parts of a batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Precision {
     /// As they come.

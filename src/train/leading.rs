@@ -19,7 +19,7 @@ use crate::model::tables::{read_table, read_u64, write_table, write_u64};
 use crate::model::walk::WalkState;
 
 /// The version of this program, and of what is passed between ranks, which grows whenever that changes.
-const VERSION: &[u8] = concat!(env!("CARGO_PKG_VERSION"), ", format 2").as_bytes();
+const VERSION: &[u8] = concat!(env!("CARGO_PKG_VERSION"), ", format 3").as_bytes();
 
 /// Why a rank does not follow the first one.
 #[derive(Debug, Reason)]

@@ -47,8 +47,12 @@ pub(super) struct Ranks {
     sent: Vec<f32>,
     /// The same from them.
     received: Vec<f32>,
-    /// What the others have of what this rank adds up.
+    /// What flowed from the parts of others into the rows that are computed here.
     others: Vec<f32>,
+    /// Gradients of weights, or sums of them, that go to others.
+    gradients_sent: Vec<f32>,
+    /// The same from them.
+    gradients_received: Vec<f32>,
 }
 
 /// What a rank computes of each batch.
@@ -103,8 +107,9 @@ pub enum RanksError {
 
 impl Ranks {
     pub fn new(exchange: Box<dyn Exchange>) -> Self {
-        let [flowed, sent, received, others] = Default::default();
-        Self { exchange, leading: None, kept: KeptRows::default(), flowed, sent, received, others }
+        let [flowed, sent, received, others, gradients_sent, gradients_received] = Default::default();
+        let (leading, kept) = (None, KeptRows::default());
+        Self { exchange, leading, kept, flowed, sent, received, others, gradients_sent, gradients_received }
     }
 
     /// The others follow this one.
@@ -134,7 +139,8 @@ impl Ranks {
 
     /// Bytes held.
     pub fn bytes(&self) -> usize {
-        let held = [&self.flowed, &self.sent, &self.received, &self.others].map(Vec::capacity);
+        let Self { flowed, sent, received, others, gradients_sent, gradients_received, .. } = self;
+        let held = [flowed, sent, received, others, gradients_sent, gradients_received].map(Vec::capacity);
         let leading = self.leading.as_ref().map_or(0, Leading::bytes);
         held.iter().sum::<usize>() * size_of::<f32>() + leading + self.kept.bytes()
     }

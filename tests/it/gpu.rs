@@ -18,7 +18,7 @@ mod reduce;
 mod rows;
 mod sample;
 mod sampling;
-mod simulated;
+pub mod simulated;
 mod smoke;
 mod staging;
 mod train;

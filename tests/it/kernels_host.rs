@@ -15,6 +15,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
+use evergraph::device::cuda::{SOURCES, Simulator, Source};
+
+use crate::gpu::simulated::Simulated;
+
 /// The programs beside this file, each compiled when it is first asked for.
 static PROGRAMS: [(&str, OnceLock<PathBuf>); 3] =
     [("nn", OnceLock::new()), ("rows", OnceLock::new()), ("sample", OnceLock::new())];
@@ -88,5 +92,15 @@ impl Arrays {
 
     fn is_empty(&self) -> bool {
         self.read == self.bytes.len()
+    }
+}
+
+#[test]
+fn every_declared_kernel_is_in_the_table_of_the_simulated_gpu() {
+    let gpu = Simulated::start();
+    for (name, _) in SOURCES.iter().flat_map(Source::kernels) {
+        let error = gpu.launch(name, 1, 1, &[]).unwrap_err();
+        let found = error == format!("{name} takes other arguments");
+        assert!(found, "{error}: add a line to tests/it/gpu/kernels.hpp");
     }
 }

@@ -118,8 +118,10 @@ fn models() -> Vec<TrainerOptions> {
     let with_walks = ModelOptions::from(tgn()).with_walks(Some(walks));
     let models: [ModelOptions; 6] =
         [tgn().into(), with_walks, jodie.into(), mixer.into(), tgat.into(), gat.into()];
-    let in_bf16 = TrainerOptions { gradient_delay_batches: 0, precision: Precision::Bf16, ..wide() };
-    models.into_iter().map(|model| TrainerOptions { model, ..options() }).chain([in_bf16]).collect()
+    let wide = TrainerOptions { gradient_delay_batches: 0, ..wide() };
+    let models = models.into_iter().map(|model| TrainerOptions { model, ..options() }).chain([wide]);
+    let precisions = [Precision::F32, Precision::Bf16];
+    models.flat_map(|model| precisions.map(|precision| TrainerOptions { precision, ..model })).collect()
 }
 
 #[test]
@@ -259,15 +261,21 @@ fn ranks_that_follow_the_first_learn_what_it_learns_alone() {
 
 #[test]
 fn a_step_that_is_not_finite_is_refused_by_all_ranks_alike() {
+    a_step_that_is_not_finite_is_refused_in(Precision::F32);
+    a_step_that_is_not_finite_is_refused_in(Precision::Bf16);
+}
+
+fn a_step_that_is_not_finite_is_refused_in(precision: Precision) {
+    let options = TrainerOptions { precision, ..options() };
     let stream = Stream::new((BEFORE + STEP) / BATCH);
     let ended = as_ranks(2, |exchange| {
         let is_first = exchange.rank() == 0;
         let mut trainer = if is_first {
-            let mut trainer = Trainer::new(options(), &Device::Cpu).unwrap();
+            let mut trainer = Trainer::new(options, &Device::Cpu).unwrap();
             trainer.lead(Box::new(exchange), &|| ()).unwrap();
             trainer
         } else {
-            Trainer::follow(options(), Box::new(exchange)).unwrap().unwrap()
+            Trainer::follow(options, Box::new(exchange)).unwrap().unwrap()
         };
         if is_first {
             step_by(&stream, &mut trainer, 0..BEFORE, (false, StepMode::Train));

@@ -1,6 +1,8 @@
 //! [`Number`]: what a sum over parts of a batch is rounded to. Numbers of half the size take half as long on their way
 //! to another process, and a sum that is rounded alike everywhere is the same wherever it is made.
 
+use std::marker::PhantomData;
+
 use bytemuck::Pod;
 use half::bf16;
 
@@ -57,7 +59,7 @@ impl Number for bf16 {
 
 /// Rounds all values.
 pub fn round<N: Number>(values: &mut [f32]) {
-    values.iter_mut().for_each(|value| *value = N::rounded(*value));
+    dispatch(Round::<N> { values, number: PhantomData });
 }
 
 /// Adds `x` to `sum`: each term is rounded, and so is each sum.
@@ -73,6 +75,20 @@ pub fn pack<N: Number>(to: &mut [N], from: &[f32]) {
 /// `to` = `from`. Both have one length.
 pub fn unpack<N: Number>(to: &mut [f32], from: &[N]) {
     dispatch(Unpack { to, from });
+}
+
+struct Round<'a, N> {
+    values: &'a mut [f32],
+    number: PhantomData<N>,
+}
+
+impl<N: Number> Kernel for Round<'_, N> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<const FMA: bool>(self) {
+        self.values.iter_mut().for_each(|value| *value = N::rounded(*value));
+    }
 }
 
 struct Pack<'a, N> {

@@ -2,8 +2,6 @@
 //! sends it, and sends each of them the sums. Terms and sums are rounded, as those of shards are, to the numbers that
 //! are sent, so nothing is lost on the way.
 
-use std::cmp::Ordering;
-
 use half::bf16;
 
 use super::super::shards::cut;
@@ -30,16 +28,16 @@ impl Ranks {
         let mut written = own_written.repeat(ranks);
         let lengths: Vec<usize> = (0..ranks).map(|rank| cut(rank, ranks, count).len()).collect();
         let mut slices = gradients.runs_mut(&lengths);
-        let Self { exchange, sent, received, .. } = self;
+        let Self { exchange, gradients_sent, gradients_received, .. } = self;
 
         let (length, others) = (lengths[own], count - lengths[own]);
-        let to_others = room::<N>(sent, others.max(length));
+        let to_others = room::<N>(gradients_sent, others.max(length));
         let mut begin = 0;
         for slice in slices.iter().enumerate().filter(|(rank, _)| *rank != own).flat_map(|(_, run)| run) {
             pack(&mut to_others[begin..][..slice.len()], slice);
             begin += slice.len();
         }
-        let from_others = room::<N>(received, others.max(length * (ranks - 1)));
+        let from_others = room::<N>(gradients_received, others.max(length * (ranks - 1)));
         let mut messages = gathered(own, &mut written, &vec![own_written.len(); ranks]);
         let (mut terms, mut left) = (&to_others[..], &mut from_others[..]);
         for rank in (0..ranks).filter(|rank| *rank != own) {
@@ -50,13 +48,11 @@ impl Ranks {
         }
         exchange.round(&mut messages)?;
 
-        let mut begin = 0;
+        let (mut begin, mut values) = (0, vec![0.0; ranks * PIECE]);
         for slice in &mut slices[own] {
-            let values = begin..begin + slice.len();
-            let others: Vec<&[N]> =
-                (0..ranks - 1).map(|other| &from_others[other * length..][values.clone()]).collect();
-            add_others((own, slice), &others, &mut to_others[values.clone()]);
-            begin = values.end;
+            let (count, sums) = (slice.len(), &mut to_others[begin..]);
+            add_others((own, slice), (from_others, length, begin), &mut sums[..count], &mut values);
+            begin += count;
         }
 
         let (summed, mut left) = (&to_others[..length], &mut from_others[..]);
@@ -80,32 +76,35 @@ impl Ranks {
     }
 }
 
-/// Makes `slice`, of what the `own` rank has, and `sums` the sum over all ranks, in a binary tree. `others` have the
-/// same values of the other ranks.
-fn add_others<N: Number>((own, slice): (usize, &mut [f32]), others: &[&[N]], sums: &mut [N]) {
-    let ranks = others.len() + 1;
-    let mut values = vec![0.0; ranks * PIECE];
-    for (begin, (piece, sums)) in
-        (0..).step_by(PIECE).zip(slice.chunks_mut(PIECE).zip(sums.chunks_mut(PIECE)))
-    {
-        let mut parts: Vec<&mut [f32]> =
-            values.chunks_exact_mut(PIECE).map(|part| &mut part[..piece.len()]).collect();
-        for (rank, part) in parts.iter_mut().enumerate() {
-            match rank.cmp(&own) {
-                Ordering::Equal => part.copy_from_slice(piece),
-                Ordering::Less => unpack(part, &others[rank][begin..][..piece.len()]),
-                Ordering::Greater => unpack(part, &others[rank - 1][begin..][..piece.len()]),
+/// Makes `slice`, of what the `own` rank has, and `sums` the sum over all ranks, in a binary tree. `others` has
+/// `length` values of each other rank, and for `slice` those from `begin` on. `values` has a piece for each rank.
+fn add_others<N: Number>(
+    (own, slice): (usize, &mut [f32]),
+    (others, length, begin): (&[N], usize, usize),
+    sums: &mut [N],
+    values: &mut [f32],
+) {
+    let ranks = values.len() / PIECE;
+    let pieces = slice.chunks_mut(PIECE).zip(sums.chunks_mut(PIECE));
+    for (begin, (piece, sums)) in (begin..).step_by(PIECE).zip(pieces) {
+        let count = piece.len();
+        for (rank, part) in values.chunks_exact_mut(PIECE).enumerate() {
+            if rank == own {
+                part[..count].copy_from_slice(piece);
+            } else {
+                let other = rank - usize::from(rank > own);
+                unpack(&mut part[..count], &others[other * length + begin..][..count]);
             }
         }
         let mut step = 1;
         while step < ranks {
-            for pair in parts.chunks_mut(2 * step) {
-                let (to, from) = pair.split_at_mut(step);
-                add_rounded::<N>(to[0], from[0]);
+            for first in (0..ranks).step_by(2 * step) {
+                let (to, from) = values.split_at_mut((first + step) * PIECE);
+                add_rounded::<N>(&mut to[first * PIECE..][..count], &from[..count]);
             }
             step *= 2;
         }
-        piece.copy_from_slice(parts[0]);
+        piece.copy_from_slice(&values[..count]);
         pack(sums, piece);
     }
 }
