@@ -255,7 +255,8 @@ step() {
 
 # The tests under a tool that finds faults. A tool that refuses to attach, or is not through in time, has measured
 # nothing; what it has found until then is a failure all the same.
-sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda*/bin/compute-sanitizer 2>/dev/null | head -n 1 || true)
+cuda_tool() { command -v "$1" || ls /usr/local/cuda*/bin/"$1" 2>/dev/null | head -n 1 || true; }
+sanitizer=$(cuda_tool compute-sanitizer)
 sanitize() {
     local tool=$1 ends=$((SECONDS + $2 - 15)) code=0 log
     log=$parts/sanitizer-$1.txt
@@ -358,7 +359,7 @@ fi
 
 # profile SKIP COUNT PROGRAM...: the time of each kernel of some launches behind others, with clocks and caches as every
 # other step finds them.
-profiler=$(command -v ncu || ls /usr/local/cuda*/bin/ncu 2>/dev/null | head -n 1 || true)
+profiler=$(cuda_tool ncu)
 profile() {
     [ -n "$profiler" ] || { echo "Nsight Compute (ncu) is not installed"; return 3; }
     rm -f "$parts/profile.csv"

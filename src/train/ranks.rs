@@ -244,9 +244,9 @@ impl Share {
 /// Messages that pass the `own` run of values to all, and theirs here.
 fn gathered<'a>(own: usize, values: &'a mut [f32], lengths: &[usize]) -> Vec<Message<'a>> {
     let mut runs = runs(values, lengths);
-    let sent: &[u8] = bytemuck::cast_slice(std::mem::take::<&mut [f32]>(&mut runs[own]));
+    let sent = &*std::mem::take::<&mut [f32]>(&mut runs[own]);
     let others = runs.into_iter().enumerate().filter(|(rank, _)| *rank != own);
-    others.map(|(rank, run)| Message { rank, sent, received: bytemuck::cast_slice_mut(run) }).collect()
+    others.map(|(rank, run)| Message::of(rank, sent, run)).collect()
 }
 
 /// What each rank has of the same rows, given the `own` and those of the `others`, one after another.

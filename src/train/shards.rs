@@ -193,13 +193,9 @@ impl<'t> Sharded<'t> {
         // Buffers stay with the pool that they are from.
         shards.iter_mut().zip(flowed).for_each(|(shard, flowed)| shard.pool.give(flowed));
         match precision {
-            Precision::F32 => add_up::<f32>(shards),
-            Precision::Bf16 => add_up::<bf16>(shards),
+            Precision::F32 => add_up::<f32>(shards, gradients, ranks)?,
+            Precision::Bf16 => add_up::<bf16>(shards, gradients, ranks)?,
         }
-        if let Some(first) = shards.first_mut() {
-            std::mem::swap(gradients, &mut first.gradients);
-        }
-        ranks.map_or(Ok(()), |ranks| ranks.add_up(gradients, precision))?;
         self.seconds[1] += clock.elapsed().as_secs_f64();
         Ok(leaves)
     }
@@ -235,7 +231,7 @@ impl Scores {
 }
 
 /// Runs of values of these lengths, one after another.
-pub(super) fn runs<'a>(mut values: &'a mut [f32], lengths: &[usize]) -> Vec<&'a mut [f32]> {
+pub(super) fn runs<'a, T>(mut values: &'a mut [T], lengths: &[usize]) -> Vec<&'a mut [T]> {
     let run = |&length: &usize| {
         let (run, others) = std::mem::take(&mut values).split_at_mut(length);
         values = others;
@@ -308,9 +304,13 @@ impl Shard {
     }
 }
 
-/// Adds up the gradients of the parts, in a binary tree, into those of the first. Where there are several, each term
-/// and each sum is rounded.
-fn add_up<N: Number>(shards: &mut [Shard]) {
+/// Makes `gradients` the sum of those of the parts, in a binary tree, over all ranks that share them. Where there are
+/// several parts, each term and each sum is rounded.
+fn add_up<N: Number>(
+    shards: &mut [Shard],
+    gradients: &mut Gradients,
+    ranks: Option<&mut Ranks>,
+) -> Result<(), ExchangeError> {
     let mut step = 1;
     while step < shards.len() {
         shards.par_chunks_mut(2 * step).for_each(|pair| {
@@ -321,6 +321,10 @@ fn add_up<N: Number>(shards: &mut [Shard]) {
         });
         step *= 2;
     }
+    if let Some(first) = shards.first_mut() {
+        std::mem::swap(gradients, &mut first.gradients);
+    }
+    ranks.map_or(Ok(()), |ranks| ranks.add_up::<N>(gradients))
 }
 
 #[cfg(test)]

@@ -104,12 +104,11 @@ impl SharedRows {
             sum_at(slot * width..(slot + 1) * width, parts, row);
         }
         let buffers = runs(sent, &outward).into_iter().zip(runs(received, &inward));
-        let message = |(other, (sent, received)): (&Other, (&'a mut [f32], &'a mut [f32]))| Message {
-            rank: other.rank,
-            sent: bytemuck::cast_slice(sent),
-            received: bytemuck::cast_slice_mut(received),
-        };
-        self.others.iter().zip(buffers).map(message).collect()
+        self.others
+            .iter()
+            .zip(buffers)
+            .map(|(other, (sent, received))| Message::of(other.rank, sent, received))
+            .collect()
     }
 }
 

@@ -8,6 +8,7 @@ pub mod mpi;
 
 use std::time::Duration;
 
+use bytemuck::Pod;
 use thiserror::Error;
 
 /// What a rank passes to another one in a round, and what it receives from it. Each may be empty; their lengths are
@@ -20,6 +21,14 @@ pub struct Message<'a> {
     pub sent: &'a [u8],
     /// Comes from it.
     pub received: &'a mut [u8],
+}
+
+impl<'a> Message<'a> {
+    /// Plain values to a rank, and room for those from it.
+    #[must_use]
+    pub fn of<T: Pod>(rank: usize, sent: &'a [T], received: &'a mut [T]) -> Self {
+        Self { rank, sent: bytemuck::cast_slice(sent), received: bytemuck::cast_slice_mut(received) }
+    }
 }
 
 /// What a rank has passed to the others so far.

@@ -7,13 +7,13 @@ use crate::device::simd::{Kernel, dispatch, vectorized};
 use super::{PIECE, math};
 
 /// `change(out, x)` for every pair of elements.
-struct Each<'a, F> {
-    out: &'a mut [f32],
-    x: &'a [f32],
-    change: F,
+pub(super) struct Each<'a, O, X, F> {
+    pub out: &'a mut [O],
+    pub x: &'a [X],
+    pub change: F,
 }
 
-impl<F: Fn(&mut f32, f32)> Kernel for Each<'_, F> {
+impl<O, X: Copy, F: Fn(&mut O, X)> Kernel for Each<'_, O, X, F> {
     type Output = ();
 
     #[inline(always)]

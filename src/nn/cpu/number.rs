@@ -1,13 +1,11 @@
 //! [`Number`]: what a sum over parts of a batch is rounded to. Numbers of half the size take half as long on their way
 //! to another process, and a sum that is rounded alike everywhere is the same wherever it is made.
 
-use std::marker::PhantomData;
-
 use bytemuck::Pod;
 use half::bf16;
 
-use super::elementwise::each;
-use crate::device::simd::{Kernel, dispatch};
+use super::elementwise::{Each, each};
+use crate::device::simd::dispatch;
 
 /// A number that an f32 is rounded to, to the nearest, of two equally near ones to the even one.
 pub trait Number: Pod + Send + Sync {
@@ -59,7 +57,7 @@ impl Number for bf16 {
 
 /// Rounds all values.
 pub fn round<N: Number>(values: &mut [f32]) {
-    dispatch(Round::<N> { values, number: PhantomData });
+    values.iter_mut().for_each(|value| *value = N::rounded(*value));
 }
 
 /// Adds `x` to `sum`: each term is rounded, and so is each sum.
@@ -69,54 +67,12 @@ pub fn add_rounded<N: Number>(sum: &mut [f32], x: &[f32]) {
 
 /// `to` = `from`, rounded. Both have one length.
 pub fn pack<N: Number>(to: &mut [N], from: &[f32]) {
-    dispatch(Pack { to, from });
+    dispatch(Each { out: to, x: from, change: |to: &mut N, from| *to = N::of(from) });
 }
 
 /// `to` = `from`. Both have one length.
 pub fn unpack<N: Number>(to: &mut [f32], from: &[N]) {
-    dispatch(Unpack { to, from });
-}
-
-struct Round<'a, N> {
-    values: &'a mut [f32],
-    number: PhantomData<N>,
-}
-
-impl<N: Number> Kernel for Round<'_, N> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<const FMA: bool>(self) {
-        self.values.iter_mut().for_each(|value| *value = N::rounded(*value));
-    }
-}
-
-struct Pack<'a, N> {
-    to: &'a mut [N],
-    from: &'a [f32],
-}
-
-impl<N: Number> Kernel for Pack<'_, N> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<const FMA: bool>(self) {
-        self.to.iter_mut().zip(self.from).for_each(|(to, from)| *to = N::of(*from));
-    }
-}
-
-struct Unpack<'a, N> {
-    to: &'a mut [f32],
-    from: &'a [N],
-}
-
-impl<N: Number> Kernel for Unpack<'_, N> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<const FMA: bool>(self) {
-        self.to.iter_mut().zip(self.from).for_each(|(to, from)| *to = from.value());
-    }
+    dispatch(Each { out: to, x: from, change: |to: &mut f32, from: N| *to = from.value() });
 }
 
 #[cfg(test)]
