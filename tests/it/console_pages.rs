@@ -106,7 +106,9 @@ fn figures_are_those_of_the_status_and_a_pushed_event_appears() {
     assert_eq!(browser.text("#degree .value"), "1");
     let edges = browser.text("[aria-label='Newest edges'] tbody");
     assert!(edges.contains("u-1") && edges.contains("from neighbor"), "{edges}");
-    // Its one edge, by the arrow keys and Enter.
+    // Its one edge, by the arrow keys and Enter. A canvas has its height once its points are drawn: before, no key
+    // leads to any.
+    browser.wait("document.querySelector('.drawing canvas').style.height");
     browser.script("document.querySelector('.drawing canvas').focus()");
     browser.press("\u{e014}");
     browser.wait("document.querySelector('.tip')?.innerText.includes('u-1')");
