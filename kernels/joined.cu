@@ -12,10 +12,11 @@
 // user that there is not is left out.
 //
 // Launch: blocks of 256 threads; any grid. join_rows and add_rows: a warp to a row. spread_rows: a warp to 32 columns
-// of a row. relu_backward: a thread to a value. drop_out: a thread to four values, which share a random number.
+// of a row, and a block to those of a row with more than USERS_MANY users, each warp of which sums every eighth 32 of
+// them. relu_backward: a thread to a value. drop_out: a thread to four values, which share a random number.
 //
-// Every value is read once and written once, 128 bytes per step of a warp: all are bound by memory. A row with very
-// many users is one long sum per column, bound by the latency of its loads, four of which are under way together.
+// Every value is read once and written once, 128 bytes per step of a warp: all are bound by memory. The sum of a row
+// with very many users is bound by the latency of its loads, eight of which a warp has under way together.
 //
 // join_rows, relu_backward, drop_out and, of a single addition, add_rows have the CPU's bits; sums of users run
 // in another order and agree to rounding.
@@ -24,6 +25,10 @@
 // spread_rows 30/32. No spills.
 #include "joined.cuh"
 #include "mask.cuh"
+
+// Warps of a block of spread_rows, and users of a row that are too many for one of them.
+#define WARPS 8u
+#define USERS_MANY 64u
 
 extern "C" __global__ void __launch_bounds__(256) join_rows(RowParts joined, u64 count, u64 out_stride, float* out) {
     for (u64 i = THREAD_OF_GRID / 32; i < count; i += THREADS_OF_GRID / 32) {
@@ -34,10 +39,7 @@ extern "C" __global__ void __launch_bounds__(256) join_rows(RowParts joined, u64
             if (part.columns == 0) {
                 continue;
             }
-            const float* row = part.row(i);
-            for (u32 c = threadIdx.x & 31; c < part.columns; c += 32) {
-                put(to + c, row == nullptr ? 0.0f : row[c]);
-            }
+            copy_row(to, part.row(i), part.columns);
             to += part.columns;
         }
     }
@@ -60,21 +62,51 @@ extern "C" __global__ void __launch_bounds__(256) add_rows(RowPart part, u64 cou
 
 extern "C" __global__ void __launch_bounds__(256) spread_rows(RowUsers users, const float* d, u64 stride, u64 rows,
                                                               u32 columns, u64 out_stride, u32 fresh, float* dx) {
-    u64 across = ((u64)columns + 31) / 32;
-    for (u64 item = THREAD_OF_GRID / 32; item < rows * across; item += THREADS_OF_GRID / 32) {
-        u64 row = item / across, column = item % across * 32 + (threadIdx.x & 31);
-        if (column >= columns) {
+    __shared__ float parts[WARPS][32];
+    u64 across = ((u64)columns + 31) / 32, items = rows * across;
+    u32 warp = threadIdx.x / 32, lane = threadIdx.x & 31;
+    auto finish = [&](u64 item, float sum) {
+        u64 column = item % across * 32 + lane;
+        if (column < columns) {
+            float* to = dx + item / across * out_stride + column;
+            put(to, fresh != 0 ? sum : *to + sum);
+        }
+    };
+    for (u64 first = (u64)blockIdx.x * WARPS; first < items; first += (u64)gridDim.x * WARPS) {
+        u64 item = first + warp;
+        bool many = false;
+        if (item < items) {
+            u32 begin = users.begin(item / across), end = users.end(item / across);
+            u64 column = item % across * 32 + lane;
+            many = end - begin > USERS_MANY && begin < end;
+            if (!many) {
+                finish(item, sum_of_users(users, d, stride, column, column < columns, begin, end, 1));
+            }
+        }
+        // A block that has no row of many users is done.
+        if (__syncthreads_count(many) == 0) {
             continue;
         }
-        u32 end = min32(users.starts[row + 1], users.count);
-        float sum = 0.0f;
-#pragma unroll 4
-        for (u32 user = users.starts[row]; user < end; user++) {
-            u32 place = users.places[user];
-            sum += place < users.rows ? d[place * stride + column] : 0.0f;
+        for (item = first; item < min64(items, first + WARPS); item++) {
+            u32 begin = users.begin(item / across), end = users.end(item / across);
+            if (begin >= end || end - begin <= USERS_MANY) {
+                continue;
+            }
+            u64 column = item % across * 32 + lane;
+            u32 own = begin + 32 * warp;
+            parts[warp][lane] = sum_of_users(users, d, stride, column, column < columns, own, end, WARPS);
+            __syncthreads();
+            if (warp == 0) {
+                float sum = 0.0f;
+#pragma unroll
+                for (u32 part = 0; part < WARPS; part++) {
+                    sum += parts[part][lane];
+                }
+                finish(item, sum);
+            }
+            // The next row writes what was just read.
+            __syncthreads();
         }
-        float* to = dx + row * out_stride + column;
-        put(to, fresh != 0 ? sum : *to + sum);
     }
 }
 

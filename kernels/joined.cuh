@@ -39,6 +39,51 @@ struct RowUsers {
     u32 count;
     // Rows that the places may name.
     u32 rows;
+
+    FN u32 begin(u64 row) const { return min32(starts[row], count); }
+    FN u32 end(u64 row) const { return min32(starts[row + 1], count); }
 };
+
+// Values of a row that a lane has under way together.
+#define VALUES_AT_ONCE 4u
+
+// Copies a row, by a warp; zeros where there is none. Values are loaded before any is stored: a compiler that cannot
+// tell that the rows do not overlap would wait for each.
+FN void copy_row(float* to, const float* row, u32 columns) {
+    for (u32 first = threadIdx.x & 31; first < columns; first += 32 * VALUES_AT_ONCE) {
+        float values[VALUES_AT_ONCE] = {};
+#pragma unroll
+        for (u32 i = 0; i < VALUES_AT_ONCE; i++) {
+            u32 column = first + 32 * i;
+            if (row != nullptr && column < columns) {
+                values[i] = row[column];
+            }
+        }
+#pragma unroll
+        for (u32 i = 0; i < VALUES_AT_ONCE; i++) {
+            u32 column = first + 32 * i;
+            if (column < columns) {
+                put(to + column, values[i]);
+            }
+        }
+    }
+}
+
+// The sum of one column of d over the users in begin..end, of which a warp takes 32, leaves out 32 (parts - 1), takes
+// 32 again; all its lanes together. Lanes whose column there is not have zero.
+FN float sum_of_users(const RowUsers& users, const float* d, u64 stride, u64 column, bool exists, u32 begin, u32 end,
+                      u32 parts) {
+    float sum = 0.0f;
+    for (u32 first = begin; first < end; first += 32 * parts) {
+        u32 mine = first + (threadIdx.x & 31), taken = min32(32, end - first);
+        u32 place = mine < end ? users.places[mine] : 0xFFFFFFFFu;
+#pragma unroll 8
+        for (u32 i = 0; i < taken; i++) {
+            u32 user = __shfl_sync(0xFFFFFFFFu, place, (int)i);
+            sum += exists && user < users.rows ? d[user * stride + column] : 0.0f;
+        }
+    }
+    return sum;
+}
 
 #endif

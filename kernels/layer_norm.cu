@@ -60,10 +60,12 @@ extern "C" __global__ void __launch_bounds__(128) layer_norm_backward(float* d, 
         float* given = d + row * cols;
         const float* in = x + row * cols;
         float mean = moments[2 * row], rstd = moments[2 * row + 1];
-        float plain = row_sum(cols, [&](u32 c) { return given[c] * gamma[c]; }) / cols;
-        float along = row_sum(cols, [&](u32 c) { return given[c] * gamma[c] * (in[c] - mean) * rstd; }) / cols;
+        // Rounded once: where they cancel, as in a row of equal ones, what is left of a fused product is an error.
+        auto scaled = [&](u32 c) { return MUL(given[c], gamma[c]); };
+        float plain = row_sum(cols, scaled) / cols;
+        float along = row_sum(cols, [&](u32 c) { return scaled(c) * (in[c] - mean) * rstd; }) / cols;
         for (u32 c = threadIdx.x & 31; c < cols; c += 32) {
-            put(given + c, rstd * (given[c] * gamma[c] - plain - (in[c] - mean) * rstd * along));
+            put(given + c, rstd * (scaled(c) - plain - (in[c] - mean) * rstd * along));
         }
     }
 }

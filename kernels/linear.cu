@@ -13,14 +13,14 @@
 // They are not a library's because a whole step has to run where there is neither a library of products nor a GPU: the
 // CPU simulates one with this text.
 //
-// Launch: blocks of 256 threads, exactly; grid: one per tile of 64 x 64 values, part and piece, or any less.
+// Launch: blocks of 256 threads, exactly; grid: one per tile of 32 x 32 values, part and piece, or any less.
 //
 // 2 m n k FLOP per launch, 4 (m k + n k + m n) bytes from memory, m k read again from the second-level cache for every
-// 64 columns of the result and n k for every 64 rows. At m = 12,000, n = 100, k = 300: 0.72 GFLOP and 19 MB, 376
-// blocks: bound by multiplications (11 us at 67 TFLOP/s, 6 us at 3.3 TB/s). At m = 600 there are 20 blocks for 132
-// multiprocessors: bound by the latency of k / 16 steps one after the other. linear_weights writes and reads again 4 n
-// k bytes per piece: 24 pieces at 12,000 rows; the sums of a bias are of what blocks of the first tile of columns have
-// in shared memory anyway. None of the times is measured.
+// 32 columns of the result and n k for every 32 rows. At m = 12,000, n = 100, k = 300: 0.72 GFLOP and 19 MB, 1,500
+// blocks: bound by multiplications (11 us at 67 TFLOP/s, 6 us at 3.3 TB/s). At m = 600 there are 76 blocks for 132
+// multiprocessors: bound by the latency of the steps of one team, k / 64 of them one after the other. linear_weights
+// writes and reads again 4 n k bytes per piece: 47 pieces at 12,000 rows; the sums of a bias are of what blocks of the
+// first tile of columns have in shared memory anyway.
 //
 // Sums run in another order than the CPU's: results agree to rounding.
 //

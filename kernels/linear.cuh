@@ -1,22 +1,30 @@
 // Products of skinny matrices in single precision, tile by tile of the result: PRODUCT_TILE x PRODUCT_TILE values to a
-// block of 256 threads, 4 x 4 of them to a thread.
+// block of 256 threads, four teams of 64, which have 4 x 4 of the values to a thread each.
 //
-// The inner dimension is walked in steps of PRODUCT_DEPTH. Of each step a block puts PRODUCT_DEPTH rows of either side
-// into shared memory, a load of 16 bytes per thread and side; while it computes with them the loads of the next step
-// are under way, and go into the other half of the shared memory: one barrier per step. A thread reads 4 + 4 values of
-// shared memory for 16 multiplications, and lanes of a warp that read the same are served together (4 rows by 8 groups
-// of columns), so the multiplications are what takes long.
+// A training step has products of so few rows that what takes long is one step along the inner dimension after the
+// other, each of which waits for memory. So tiles are small, to be many, and the teams of a block share the inner
+// dimension: each takes every fourth step of PRODUCT_DEPTH, and at the end their sums are added in the teams' order. Of
+// each step a team puts PRODUCT_DEPTH rows of either side into shared memory, two loads of 16 bytes per thread and
+// side; while it computes with them the loads of its next step are under way, and go into the other half of the shared
+// memory: one barrier per step. A thread reads 4 + 4 values of shared memory for 16 multiplications, and lanes of a
+// warp that read the same are served together (4 rows by 8 groups of columns).
 #ifndef EVERGRAPH_LINEAR_CUH
 #define EVERGRAPH_LINEAR_CUH
 
 #include "math.cuh"
 
-#define PRODUCT_TILE 64u
+#define PRODUCT_TILE 32u
 #define PRODUCT_DEPTH 16u
+#define PRODUCT_TEAMS 4u
+// Threads of a team, and fours of a row of a tile: a thread has one of the rows by one of the columns.
+#define PRODUCT_TEAM 64u
+#define PRODUCT_FOURS 8u
 // Fours of a row of a tile in shared memory: one more than it holds, so that rows begin in different banks.
-#define PRODUCT_PITCH 17u
+#define PRODUCT_PITCH 9u
+// Loads per thread and side of a step.
+#define PRODUCT_LOADS 2u
 // Rows that are summed before sums are.
-#define PRODUCT_PIECE_ROWS 512u
+#define PRODUCT_PIECE_ROWS 256u
 
 // What happens to what is there, and to the result.
 #define PRODUCT_ADD 1u
@@ -70,82 +78,97 @@ struct ProductSide {
     FN ProductSide(const float* first, u64 apart, u32 outside, u32 end)
         : values(first), stride(apart), outer(outside), inner(end), fours(in_fours(first, apart)) {}
 
-    // This thread's four values of the step at `at` of the tile at `from`.
-    FN float4 load(u32 from, u32 at) const {
-        u32 row = ALONG ? from + threadIdx.x / 4 : at + threadIdx.x / 16;
-        u32 first = ALONG ? at + threadIdx.x % 4 * 4 : from + threadIdx.x % 16 * 4;
-        float4 none = {0.0f, 0.0f, 0.0f, 0.0f};
-        return row < (ALONG ? outer : inner) ? four_of(values + row * stride, first, ALONG ? inner : outer, fours)
-                                             : none;
+    // The fours of this thread of the step at `at` of the tile at `from`; zeros behind the end of either dimension.
+    FN void load(u32 from, u32 at, float4 (&held)[PRODUCT_LOADS]) const {
+#pragma unroll
+        for (u32 i = 0; i < PRODUCT_LOADS; i++) {
+            u32 four = threadIdx.x % PRODUCT_TEAM + i * PRODUCT_TEAM;
+            u32 row = ALONG ? from + four / 4 : at + four / PRODUCT_FOURS;
+            u32 first = ALONG ? at + four % 4 * 4 : from + four % PRODUCT_FOURS * 4;
+            float4 none = {0.0f, 0.0f, 0.0f, 0.0f};
+            held[i] = row < (ALONG ? outer : inner)
+                          ? four_of(values + row * stride, first, ALONG ? inner : outer, fours)
+                          : none;
+        }
     }
 
     // Puts them into shared memory, where a row is a place of the inner dimension.
-    FN void store(float4 (&tile)[PRODUCT_DEPTH][PRODUCT_PITCH], float4 four) const {
-        if (ALONG) {
-            u32 place = threadIdx.x % 4 * 4, column = threadIdx.x / 4;
-            ((float*)tile[place])[column] = four.x;
-            ((float*)tile[place + 1])[column] = four.y;
-            ((float*)tile[place + 2])[column] = four.z;
-            ((float*)tile[place + 3])[column] = four.w;
-        } else {
-            tile[threadIdx.x / 16][threadIdx.x % 16] = four;
+    FN void store(float4 (&tile)[PRODUCT_DEPTH][PRODUCT_PITCH], const float4 (&held)[PRODUCT_LOADS]) const {
+#pragma unroll
+        for (u32 i = 0; i < PRODUCT_LOADS; i++) {
+            u32 four = threadIdx.x % PRODUCT_TEAM + i * PRODUCT_TEAM;
+            if (ALONG) {
+                u32 place = four % 4 * 4, column = four / 4;
+                ((float*)tile[place])[column] = held[i].x;
+                ((float*)tile[place + 1])[column] = held[i].y;
+                ((float*)tile[place + 2])[column] = held[i].z;
+                ((float*)tile[place + 3])[column] = held[i].w;
+            } else {
+                tile[four / PRODUCT_FOURS][four % PRODUCT_FOURS] = held[i];
+            }
         }
     }
 };
 
-// Which fours of rows and of columns of a tile are this thread's.
-FN u32 four_of_rows() { return threadIdx.x / 64 * 4 + threadIdx.x % 32 / 8; }
-FN u32 four_of_columns() { return threadIdx.x / 32 % 2 * 8 + threadIdx.x % 8; }
+// Which four of rows and of columns of a tile is this thread's.
+FN u32 four_of_rows() { return threadIdx.x % PRODUCT_TEAM / PRODUCT_FOURS; }
+FN u32 four_of_columns() { return threadIdx.x % PRODUCT_FOURS; }
 
-FN void add_four(float (&sums)[4], float left, float4 right) {
-    sums[0] = fmaf(left, right.x, sums[0]);
-    sums[1] = fmaf(left, right.y, sums[1]);
-    sums[2] = fmaf(left, right.z, sums[2]);
-    sums[3] = fmaf(left, right.w, sums[3]);
+FN void add_four(float4& sums, float left, float4 right) {
+    sums.x = fmaf(left, right.x, sums.x);
+    sums.y = fmaf(left, right.y, sums.y);
+    sums.z = fmaf(left, right.z, sums.z);
+    sums.w = fmaf(left, right.w, sums.w);
 }
 
-// Adds the products of `begin..end` of the inner dimension to this thread's values of the tile at row and column. All
-// threads of the block together. Where `summed`, a thread's quarter of the left side's values of row threadIdx.x % 64
-// is added to `of_left`.
+// What a block computes with, one tile after the other.
+union ProductRoom {
+    // Of each team: both sides of the step that it computes with, and of the next.
+    float4 steps[PRODUCT_TEAMS][2][2][PRODUCT_DEPTH][PRODUCT_PITCH];
+    // Each team's sums of the tile.
+    float4 sums[PRODUCT_TEAMS][PRODUCT_TILE][PRODUCT_FOURS];
+};
+
+// This thread's team's part of the products of `begin..end` of the inner dimension, for its values of the tile at row
+// and column. All threads of the block together. Where `summed`, this thread's part of the sum of the left side's
+// values of row threadIdx.x % PRODUCT_TILE is added to `of_left`.
 template <bool LEFT, bool RIGHT, bool SUMS>
-FN void tile_product(const ProductSide<LEFT>& left, const ProductSide<RIGHT>& right, u32 row, u32 column, u32 begin,
-                     u32 end, float (&sums)[4][4], bool summed, float& of_left) {
-    __shared__ float4 lefts[2][PRODUCT_DEPTH][PRODUCT_PITCH];
-    __shared__ float4 rights[2][PRODUCT_DEPTH][PRODUCT_PITCH];
-    left.store(lefts[0], left.load(row, begin));
-    right.store(rights[0], right.load(column, begin));
-    __syncthreads();
+FN void tile_product(ProductRoom& room, const ProductSide<LEFT>& left, const ProductSide<RIGHT>& right, u32 row,
+                     u32 column, u32 begin, u32 end, float4 (&sums)[4], bool summed, float& of_left) {
+    float4(&steps)[2][2][PRODUCT_DEPTH][PRODUCT_PITCH] = room.steps[threadIdx.x / PRODUCT_TEAM];
+    float4 next_left[PRODUCT_LOADS], next_right[PRODUCT_LOADS];
+    u32 at = begin + threadIdx.x / PRODUCT_TEAM * PRODUCT_DEPTH;
+    left.load(row, at, next_left);
+    right.load(column, at, next_right);
     u32 half = 0;
-    for (u32 at = begin; at < end; at += PRODUCT_DEPTH) {
-        bool more = at + PRODUCT_DEPTH < end;
-        float4 next_left = {0.0f, 0.0f, 0.0f, 0.0f}, next_right = next_left;
-        if (more) {
-            next_left = left.load(row, at + PRODUCT_DEPTH);
-            next_right = right.load(column, at + PRODUCT_DEPTH);
-        }
+    // The first step of all teams, then the second, and so on.
+    for (u32 first = begin; first < end; first += PRODUCT_TEAMS * PRODUCT_DEPTH) {
+        left.store(steps[half][0], next_left);
+        right.store(steps[half][1], next_right);
+        // Before it the step that used this half of the room was computed with: one step lies between.
+        __syncthreads();
+        at += PRODUCT_TEAMS * PRODUCT_DEPTH;
+        left.load(row, at, next_left);
+        right.load(column, at, next_right);
 #pragma unroll
         for (u32 place = 0; place < PRODUCT_DEPTH; place++) {
-            float4 a = lefts[half][place][four_of_rows()], b = rights[half][place][four_of_columns()];
+            float4 a = steps[half][0][place][four_of_rows()], b = steps[half][1][place][four_of_columns()];
             add_four(sums[0], a.x, b);
             add_four(sums[1], a.y, b);
             add_four(sums[2], a.z, b);
             add_four(sums[3], a.w, b);
         }
         if (SUMS && summed) {
+            u32 part = threadIdx.x % PRODUCT_TEAM / PRODUCT_TILE * (PRODUCT_DEPTH / 2);
 #pragma unroll
-            for (u32 place = 0; place < PRODUCT_DEPTH / 4; place++) {
-                const float4* values = lefts[half][threadIdx.x / PRODUCT_TILE * (PRODUCT_DEPTH / 4) + place];
-                of_left += ((const float*)values)[threadIdx.x % PRODUCT_TILE];
+            for (u32 place = part; place < part + PRODUCT_DEPTH / 2; place++) {
+                of_left += ((const float*)steps[half][0][place])[threadIdx.x % PRODUCT_TILE];
             }
         }
-        if (more) {
-            left.store(lefts[1 - half], next_left);
-            right.store(rights[1 - half], next_right);
-        }
-        // The next step, and the first of the next tile, write what was just read.
-        __syncthreads();
         half = 1 - half;
     }
+    // What follows writes the room.
+    __syncthreads();
 }
 
 FN float finished(const Product& p, float sum, float bias, float before) {
@@ -153,34 +176,49 @@ FN float finished(const Product& p, float sum, float bias, float before) {
     return (p.into & PRODUCT_RELU) != 0 && value < 0.0f ? 0.0f : value;
 }
 
-// Writes this thread's values of the tile at row and column. `bias`, of the columns, may be null.
-FN void store_tile(const Product& p, const float (&sums)[4][4], u32 row, u32 column, const float* bias, float* out) {
-    u32 first = column + 4 * four_of_columns();
-    bool whole = in_fours(out, p.out_stride) && first + 4 <= p.columns, adds = (p.into & PRODUCT_ADD) != 0;
+// Adds up the teams' sums of the tile at row and column, and writes them, a four of a row to a thread. `bias`, of the
+// columns, may be null. All threads of the block together.
+FN void store_tile(ProductRoom& room, const Product& p, const float4 (&sums)[4], u32 row, u32 column, const float* bias,
+                   float* out) {
 #pragma unroll
     for (u32 i = 0; i < 4; i++) {
-        u32 at = row + 4 * four_of_rows() + i;
-        if (at >= p.rows || first >= p.columns) {
-            continue;
-        }
-        float* to = out + at * p.out_stride + first;
-        if (whole) {
-            float4 value = {0.0f, 0.0f, 0.0f, 0.0f};
-            if (adds) {
-                value = *(const float4*)to;
-            }
-            value.x = finished(p, sums[i][0], bias == nullptr ? 0.0f : bias[first], value.x);
-            value.y = finished(p, sums[i][1], bias == nullptr ? 0.0f : bias[first + 1], value.y);
-            value.z = finished(p, sums[i][2], bias == nullptr ? 0.0f : bias[first + 2], value.z);
-            value.w = finished(p, sums[i][3], bias == nullptr ? 0.0f : bias[first + 3], value.w);
-            put((float4*)to, value);
-        } else {
+        room.sums[threadIdx.x / PRODUCT_TEAM][4 * four_of_rows() + i][four_of_columns()] = sums[i];
+    }
+    __syncthreads();
+    u32 own = threadIdx.x / PRODUCT_FOURS, first = column + threadIdx.x % PRODUCT_FOURS * 4;
+    float4 sum = room.sums[0][own][threadIdx.x % PRODUCT_FOURS];
 #pragma unroll
-            for (u32 j = 0; j < 4; j++) {
-                if (first + j < p.columns) {
-                    float add = bias == nullptr ? 0.0f : bias[first + j];
-                    put(to + j, finished(p, sums[i][j], add, adds ? to[j] : 0.0f));
-                }
+    for (u32 team = 1; team < PRODUCT_TEAMS; team++) {
+        float4 more = room.sums[team][own][threadIdx.x % PRODUCT_FOURS];
+        sum.x += more.x;
+        sum.y += more.y;
+        sum.z += more.z;
+        sum.w += more.w;
+    }
+    // The next tile writes the room.
+    __syncthreads();
+    if (row + own >= p.rows || first >= p.columns) {
+        return;
+    }
+    float* to = out + (row + own) * p.out_stride + first;
+    bool adds = (p.into & PRODUCT_ADD) != 0;
+    float4 add = bias == nullptr ? float4{0.0f, 0.0f, 0.0f, 0.0f} : four_of(bias, first, p.columns, false);
+    if (in_fours(out, p.out_stride) && first + 4 <= p.columns) {
+        float4 value = {0.0f, 0.0f, 0.0f, 0.0f};
+        if (adds) {
+            value = *(const float4*)to;
+        }
+        value.x = finished(p, sum.x, add.x, value.x);
+        value.y = finished(p, sum.y, add.y, value.y);
+        value.z = finished(p, sum.z, add.z, value.z);
+        value.w = finished(p, sum.w, add.w, value.w);
+        put((float4*)to, value);
+    } else {
+        float found[4] = {sum.x, sum.y, sum.z, sum.w}, added[4] = {add.x, add.y, add.z, add.w};
+#pragma unroll
+        for (u32 j = 0; j < 4; j++) {
+            if (first + j < p.columns) {
+                put(to + j, finished(p, found[j], added[j], adds ? to[j] : 0.0f));
             }
         }
     }
@@ -188,14 +226,19 @@ FN void store_tile(const Product& p, const float (&sums)[4][4], u32 row, u32 col
 
 FN u64 tiles_of(u32 size) { return ((u64)size + PRODUCT_TILE - 1) / PRODUCT_TILE; }
 
-// Adds up what the four quarters of a block have of the rows of a tile, and writes it for those that there are.
-FN void store_sums(const Product& p, float quarter, u32 row, float* out) {
-    __shared__ float quarters[4][PRODUCT_TILE];
-    u32 part = threadIdx.x / PRODUCT_TILE, at = threadIdx.x % PRODUCT_TILE;
-    quarters[part][at] = quarter;
+// Adds up what all threads have of the rows of a tile, in their order, and writes it for those that there are.
+FN void store_sums(const Product& p, float part, u32 row, float* out) {
+    __shared__ float parts[256 / PRODUCT_TILE][PRODUCT_TILE];
+    u32 at = threadIdx.x % PRODUCT_TILE;
+    parts[threadIdx.x / PRODUCT_TILE][at] = part;
     __syncthreads();
-    if (part == 0 && row + at < p.rows) {
-        put(out + row + at, quarters[0][at] + quarters[1][at] + quarters[2][at] + quarters[3][at]);
+    if (threadIdx.x < PRODUCT_TILE && row + at < p.rows) {
+        float sum = 0.0f;
+#pragma unroll
+        for (u32 i = 0; i < 256 / PRODUCT_TILE; i++) {
+            sum += parts[i][at];
+        }
+        put(out + row + at, sum);
     }
 }
 
@@ -205,6 +248,7 @@ FN void store_sums(const Product& p, float quarter, u32 row, float* out) {
 template <bool LEFT, bool RIGHT, bool SUMS>
 FN void multiply(const Product& p, const float* left, const float* right, const float* bias, u32 piece, u64 piece_step,
                  float* out, float* left_sums) {
+    __shared__ ProductRoom room;
     u64 across = tiles_of(p.columns), tiles = tiles_of(p.rows) * across;
     u64 pieces = piece == 0 ? 1 : ((u64)p.inner + piece - 1) / piece;
     for (u64 item = blockIdx.x; item < tiles * p.parts * pieces; item += gridDim.x) {
@@ -214,10 +258,11 @@ FN void multiply(const Product& p, const float* left, const float* right, const 
         u32 end = piece == 0 ? p.inner : min32(p.inner, begin + piece);
         ProductSide<LEFT> one(left + part * p.left_step, p.left_stride, p.rows, end);
         ProductSide<RIGHT> other(right + part * p.right_step, p.right_stride, p.columns, end);
-        float sums[4][4] = {}, of_left = 0.0f;
+        float4 sums[4] = {};
+        float of_left = 0.0f;
         bool summed = SUMS && left_sums != nullptr && column == 0 && part == 0;
-        tile_product<LEFT, RIGHT, SUMS>(one, other, row, column, begin, end, sums, summed, of_left);
-        store_tile(p, sums, row, column, bias, out + part * p.out_step + number * piece_step);
+        tile_product<LEFT, RIGHT, SUMS>(room, one, other, row, column, begin, end, sums, summed, of_left);
+        store_tile(room, p, sums, row, column, bias, out + part * p.out_step + number * piece_step);
         if (summed) {
             store_sums(p, of_left, row, left_sums + number * piece_step);
         }

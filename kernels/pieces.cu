@@ -21,7 +21,7 @@ extern "C" __global__ void __launch_bounds__(128) sum_pieces(const PieceSum* sum
         for (u32 t = result.first; t < result.first + result.terms; t++) {
             const PieceTerm& term = terms[t];
             float sum = 0.0f;
-#pragma unroll 4
+#pragma unroll 8
             for (u64 piece = 0; piece < term.pieces; piece++) {
                 sum += term.partials[piece * term.step + at];
             }

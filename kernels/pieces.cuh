@@ -7,7 +7,7 @@
 #include "math.cuh"
 #include "tables.cuh"
 
-#define PIECE_ROWS 64u
+#define PIECE_ROWS 32u
 
 // A result that is summed, and where its terms begin in the table of terms.
 struct PieceSum {
@@ -36,6 +36,8 @@ FN void for_each_piece(u64 rows, u32 cols, float* partials, F f) {
         for (u32 column = threadIdx.x; column < cols; column += blockDim.x) {
             Sum sum;
             u64 end = min64(rows, (piece + 1) * PIECE_ROWS);
+            // Loads of several rows are under way together: one row after the other waits for memory each time.
+#pragma unroll 8
             for (u64 row = piece * PIECE_ROWS; row < end; row++) {
                 f(row, column, sum);
             }

@@ -19,8 +19,8 @@ FN u32 vector_bytes(u64 all) {
     return (all & 15) == 0 ? 16 : (all & 7) == 0 ? 8 : (all & 3) == 0 ? 4 : 1;
 }
 
-// k of the 2^k lanes of a row: the fewest that copy it in one step, a warp at most. Rows of a line at most are not
-// shifted; a longer one may begin LINE - V bytes behind its line.
+// k of the 2^k lanes of a row: the fewest that copy it in one step, a warp at most; of few rows a caller gives each
+// more, up to a block. Rows of a line at most are not shifted; a longer one may begin LINE - V bytes behind its line.
 FN u32 lanes_log2(u64 width, u32 vector) {
     u64 columns = (width + (width > LINE ? LINE - vector : 0)) / vector;
     u32 k = 0;

@@ -20,12 +20,8 @@ extern "C" __global__ void __launch_bounds__(256) slot_rows(RowPart nodes, RowPa
         float* to = out + i * ((u64)rows + time);
         const float* node = nodes.row(i);
         const float* edge = node == nullptr ? nullptr : edges.row(i);
-        for (u32 c = lane; c < nodes.columns; c += 32) {
-            put(to + c, node == nullptr ? 0.0f : node[c]);
-        }
-        for (u32 c = lane; c < edges.columns; c += 32) {
-            put(to + nodes.columns + c, edge == nullptr ? 0.0f : edge[c]);
-        }
+        copy_row(to, node, nodes.columns);
+        copy_row(to + nodes.columns, edge, edges.columns);
         for (u32 c = lane; c < time; c += 32) {
             put(to + rows + c, node == nullptr ? 0.0f : encoded(w[c], deltas[i], b[c]));
         }

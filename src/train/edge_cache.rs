@@ -4,7 +4,8 @@
 //! ```text
 //! foresee   what the next batch reads, before or after the step of this one
 //! place     before a pass: what the batch misses is brought; a batch that was placed last is there
-//! restore   after the step: rows of the foreseen batch, behind the step in the GPU's order
+//! choose    while the step is computed: which rows of the foreseen batch are brought before it comes
+//! restore   after the step: those rows, behind the step in the GPU's order
 //! ```
 //!
 //! What the GPU holds is a copy, by edge, of rows of one version of one store. A batch of another version finds
@@ -33,6 +34,8 @@ pub(super) struct EdgeCache {
     open: Option<Open>,
     /// The batch after the one that is placed next, if it is known.
     next: Option<Foreseen>,
+    /// The one of which rows were chosen to be restored.
+    chosen: Option<Foreseen>,
 }
 
 /// What a later batch reads.
@@ -40,6 +43,16 @@ struct Foreseen {
     edges: Vec<u64>,
     /// Where the rows are in the host's memory, if the GPU reads them there, and of which version of the store.
     in_place: Option<(RowsInPlace, u64)>,
+    /// For each row all ones if the GPU reads it in place. The others come with their round.
+    here: Vec<u32>,
+}
+
+impl Foreseen {
+    /// The rows and their version; none where the GPU reads nothing in place.
+    fn round(&self) -> Option<(RoundRows<'_>, u64)> {
+        let (rows, version) = self.in_place.as_ref()?;
+        Some((RoundRows { ids: &self.edges, in_place: Some((rows, &self.here)), values: &[] }, *version))
+    }
 }
 
 /// A table on a GPU and what is in it.
@@ -104,11 +117,24 @@ impl EdgeCache {
         self.open.as_mut().map(|open| (open, self.next.as_ref()))
     }
 
-    /// Brings in rows of the foreseen batch. Behind the step of the one before it.
+    /// Chooses which rows of the foreseen batch [`restore`](Self::restore) brings in.
+    pub fn choose(&mut self) {
+        let (Some(open), Some(next)) = (&mut self.open, self.next.take()) else { return };
+        if let Some((round, version)) = next.round()
+            && version == open.version
+        {
+            open.rows.choose(&round);
+            self.chosen = Some(next);
+        }
+    }
+
+    /// Brings in the rows that were chosen, if any were. Behind the step of the batch before theirs.
     pub fn restore(&mut self, device: &Device) {
         let (Device::Cuda(work), Some(open)) = (device, &mut self.open) else { return };
-        if let Some(Foreseen { edges, in_place: Some((rows, version)) }) = self.next.take() {
-            open.restore(work, &edges, (&rows, version));
+        let Some(chosen) = self.chosen.take() else { return };
+        let table = Arc::get_mut(&mut open.table).map(Tensor::on_gpu_mut);
+        if let (Some((round, _)), Some(Ok(table))) = (chosen.round(), table) {
+            open.rows.restore(work, table, &round);
         }
     }
 
@@ -119,7 +145,8 @@ impl EdgeCache {
                 + open.edges.capacity() * size_of::<u64>()
                 + open.places.as_ref().map_or(0, |places| places.capacity()) * size_of::<u32>()
         });
-        open + self.next.as_ref().map_or(0, |next| next.edges.capacity() * size_of::<u64>())
+        let known = self.next.iter().chain(&self.chosen);
+        open + known.map(|known| known.edges.capacity() * size_of::<u64>()).sum::<usize>()
     }
 }
 
@@ -184,18 +211,6 @@ impl Open {
         Some(EdgePlaces::new(self.table.clone(), places.into()))
     }
 
-    fn restore(&mut self, work: &Arc<CudaWork>, edges: &[u64], (rows, version): (&RowsInPlace, u64)) {
-        let Some(table) = Arc::get_mut(&mut self.table) else { return };
-        let Ok(table) = table.on_gpu_mut() else { return };
-        if version != self.version {
-            return;
-        }
-        // Rows that are elsewhere come with their round.
-        let here: Vec<u32> = (0..rows.len()).map(|row| if rows.has(row) { u32::MAX } else { 0 }).collect();
-        let round = RoundRows { ids: edges, in_place: Some((rows, &here)), values: &[] };
-        self.rows.restore(work, table, &round);
-    }
-
     /// Drops the rows of another version.
     fn keep(&mut self, version: u64) {
         if self.version != version {
@@ -228,13 +243,17 @@ impl Trainer {
         }
         let (known, version, needs) = (batch.rows.edges(), edge_features.version(), self.model.needs());
         let rows = self.rows.as_ref().and_then(|rows| rows.foresee(&needs, edge_features, known));
+        let in_place = |rows: &RowsInPlace, row| if rows.has(row) { u32::MAX } else { 0 };
+        let here = rows.iter().flat_map(|rows| (0..rows.len()).map(|row| in_place(rows, row))).collect();
         let in_place = rows.map(|rows| (rows, version));
-        edges.next = Some(Foreseen { edges: known.to_vec(), in_place });
+        edges.next = Some(Foreseen { edges: known.to_vec(), in_place, here });
     }
 
     /// Brings rows of the batch that was foreseen to the GPU, behind all that was asked of it.
     pub fn restore_rows(&mut self) {
-        self.scratch.get_mut().edges.restore(&self.device);
+        let edges = &mut self.scratch.get_mut().edges;
+        edges.choose();
+        edges.restore(&self.device);
     }
 
     /// Has the GPU that computes read edge rows in so many bytes of the host's memory; 0, as at first: the host gathers

@@ -145,6 +145,8 @@ impl Trainer {
         let [loss, logits] = [loss, logits].map(Tensor::fetch);
         let (fresh, update) = (fresh.map(Tensor::fetch), update.fetch());
         let mut clock = Instant::now();
+        drop(places);
+        self.scratch.get_mut().edges.choose();
         let [loss, logits] = [loss, logits].map(|coming| coming.wait().0);
         let n = batch.scored().len();
         report.loss = loss.data().first().copied().unwrap_or_default();
@@ -158,7 +160,6 @@ impl Trainer {
         [loss, logits].into_iter().chain(rows).for_each(|tensor| pool.give(tensor));
         self.fresh_on_gpu = on_gpu.flatten();
         device.check()?;
-        drop(places);
         self.restore_rows();
         report.phases.settle = lap(&mut clock);
         Ok(learned)

@@ -22,6 +22,8 @@ const LINE_BYTES: u64 = LINE as u64;
 /// Blocks of a multiprocessor that fill a GPU, and that fill the bus and leave the rest to others.
 const BLOCKS_ON_GPU: u32 = 8;
 const BLOCKS_OVER_BUS: u32 = 2;
+/// Lanes of all rows together, up to which a row gets more than a warp of them: less than what is under way on a GPU.
+const FEW_LANES: u64 = 1 << 16;
 
 /// Where the rows of a table lie, in values of its type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -163,7 +165,7 @@ kernels! {
         let bytes = (width * size_of::<f32>()) as u64;
         // Rows of the host begin at multiples of their stride, which is one of 16 bytes where their width is.
         let (vector, kernel) = widest(bytes);
-        let lanes = lanes_log2(bytes, vector);
+        let lanes = lanes_log2(bytes, vector, count);
         pass read(list, 2 * count, "addresses and places"), u64(count), write(table, rows * width, "the table"),
             u64(bytes), u64(rows), u64(bytes), bits(lanes);
         choose kernel;
@@ -195,7 +197,7 @@ impl RowCall<'_> {
             Table::Host(rows) => (mapped(operation, stream, rows, layout)?, Some(rows)),
         };
         let to = place(operation, stream, to, packed)?;
-        let plan = plan::<T>(operation, 0, (from, to), (layout, held.is_some()));
+        let plan = plan::<T>(operation, 0, (from, to), (layout, self.list.len(), held.is_some()));
         let mut copy = || copy((self.cuda, stream), &plan, self.list, self.errors);
         match held {
             Some(rows) => rows.while_read(stream, |_| copy()),
@@ -222,7 +224,7 @@ impl RowCall<'_> {
             TableMut::Gpu(rows) => (place(operation, stream, rows, layout)?, None),
             TableMut::Host(rows) => (mapped(operation, stream, rows, layout)?, Some(rows)),
         };
-        let plan = plan::<T>(operation, 4, (from, to), (layout, held.is_some()));
+        let plan = plan::<T>(operation, 4, (from, to), (layout, self.list.len(), held.is_some()));
         let mut copy = || copy((self.cuda, stream), &plan, self.list, self.errors);
         match held {
             Some(rows) => rows.while_written(stream, |_| copy()),
@@ -259,13 +261,13 @@ fn plan<T>(
     operation: &'static str,
     first: usize,
     (from, to): (Side, Side),
-    (table, over_bus): (RowLayout, bool),
+    (table, count, over_bus): (RowLayout, usize, bool),
 ) -> Plan {
     let width_bytes = (table.width * size_of::<T>()) as u64;
     let all = from.address | to.address | from.stride_bytes | to.stride_bytes | width_bytes;
     let (vector, kernel) = widest(all);
     let blocks = if over_bus { BLOCKS_OVER_BUS } else { BLOCKS_ON_GPU };
-    let (kernel, lanes_log2) = (first + kernel, lanes_log2(width_bytes, vector));
+    let (kernel, lanes_log2) = (first + kernel, lanes_log2(width_bytes, vector, count));
     Plan { operation, kernel, blocks, from, to, rows: table.rows, width_bytes, lanes_log2 }
 }
 
@@ -283,12 +285,15 @@ fn widest(all: u64) -> (u64, usize) {
     }
 }
 
-/// The exponent of how many lanes copy a row: as many as do it in one step, at most a warp. A row that may begin
-/// before its first line takes as many columns more.
-fn lanes_log2(width_bytes: u64, vector: u64) -> u32 {
+/// The exponent of how many lanes copy a row: as many as do it in one step, at most a warp, or a block where there are
+/// so few rows that their steps, one after the other, would be what takes long. A row that may begin before its first
+/// line takes as many columns more.
+fn lanes_log2(width_bytes: u64, vector: u64, count: usize) -> u32 {
     let before = if width_bytes > LINE_BYTES { LINE_BYTES - vector } else { 0 };
     let columns = (width_bytes + before) / vector;
-    columns.max(1).next_power_of_two().trailing_zeros().min(5)
+    let in_one_step = columns.max(1).next_power_of_two().trailing_zeros();
+    let few = (FEW_LANES / count.max(1) as u64).max(1).ilog2();
+    in_one_step.min(few.clamp(5, THREADS.ilog2()))
 }
 
 #[cfg(test)]
@@ -333,7 +338,10 @@ mod tests {
             (688, 16, 32),
             (160, 16, 32),
         ] {
-            assert_eq!(1 << lanes_log2(width, vector), lanes, "{width} in {vector}");
+            assert_eq!(1 << lanes_log2(width, vector, 1 << 20), lanes, "{width} in {vector}");
         }
+        let of_few = |count| 1 << lanes_log2(4096, 16, count);
+        assert_eq!([0, 1, 256, 257, 1_000, 2_047, 2_048].map(of_few), [256, 256, 256, 128, 64, 32, 32]);
+        assert_eq!(1 << lanes_log2(688, 16, 1), 64, "no more than one step takes");
     }
 }

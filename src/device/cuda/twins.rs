@@ -266,11 +266,11 @@ constants! {
     /// Slots per seed of attention, at most.
     SLOTS_MAX = 32;
     /// Rows that are summed before sums are.
-    PIECE_ROWS = 64;
+    PIECE_ROWS = 32;
     /// The same of the gradients of a linear layer.
-    PRODUCT_PIECE_ROWS = 512;
+    PRODUCT_PIECE_ROWS = 256;
     /// Rows and columns of a tile of a product.
-    PRODUCT_TILE = 64;
+    PRODUCT_TILE = 32;
     /// Tables that a row may be made of.
     ROW_PARTS = 4;
     /// Values that are squared and summed together.

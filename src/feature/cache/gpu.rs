@@ -15,7 +15,8 @@
 //!
 //! [`GpuRows::restore`] brings rows of the next round in while this one may still be read: into empty slots, and
 //! those of rows that neither round reads. It is enqueued behind this round, so the GPU does it while the host does
-//! what comes between two rounds.
+//! what comes between two rounds. [`GpuRows::choose`] decides on them, which takes the host as long as a look-up of the
+//! round, while the GPU still computes.
 //!
 //! A round that is larger than the spare places moves the border between both, and then all slots are empty again. A
 //! round that leaves no slots at all does not use this cache.
@@ -111,6 +112,8 @@ pub struct GpuRows {
     brought: Vec<(usize, u32)>,
     /// Slots that the last round reads.
     used: Vec<u32>,
+    /// Whether `brought` was chosen to be restored, and is not there yet.
+    chosen: bool,
 }
 
 impl GpuRows {
@@ -128,6 +131,7 @@ impl GpuRows {
             ids: Vec::new(),
             brought: Vec::new(),
             used: Vec::new(),
+            chosen: false,
         }
     }
 
@@ -155,6 +159,14 @@ impl GpuRows {
     /// Drops every row: the source is another, or rows have changed in it.
     pub fn forget(&mut self) {
         self.directory.clear();
+        self.chosen = false;
+    }
+
+    /// What was chosen and never restored is not where the directory has it.
+    fn forget_chosen(&mut self) {
+        if self.chosen {
+            self.forget();
+        }
     }
 
     /// Brings the missing rows of a round to the GPU. Returns the row of `table` of each of them, valid until the next
@@ -174,6 +186,7 @@ impl GpuRows {
 
     /// What [`round`](Self::round) decides, without a GPU: for whoever counts what it would copy.
     pub fn plan(&mut self, ids: &[u64], next: &[u64]) -> Option<Vec<u32>> {
+        self.forget_chosen();
         if self.has_spare_places(ids.len()) {
             return Some(self.turn(ids, next));
         }
@@ -185,7 +198,7 @@ impl GpuRows {
 
     /// What [`restore`](Self::restore) decides, without a GPU.
     pub fn plan_restore(&mut self, ids: &[u64]) {
-        if self.choose(ids, |_| true) {
+        if self.decide(ids, |_| true) {
             self.counts.restored += self.brought.len() as u64;
         }
     }
@@ -197,14 +210,21 @@ impl GpuRows {
         table: &mut CudaBuffer<f32>,
         rows: &RoundRows<'_>,
     ) -> Option<Vec<u32>> {
+        self.forget_chosen();
         let places = self.look(rows.ids)?;
         self.bring(work, table, rows).then_some(places)
     }
 
-    /// Brings in rows of the round after the current one, which comes next if it was announced, as far as they are read
-    /// in place. What the current round reads stays.
+    /// Chooses which rows of the round after the current one, which comes next if it was announced, are brought in, as
+    /// far as they are read in place. What the current round reads stays.
+    pub fn choose(&mut self, rows: &RoundRows<'_>) {
+        self.forget_chosen();
+        self.chosen = self.decide(rows.ids, |row| rows.here(row).is_none());
+    }
+
+    /// Brings in the rows of a round that were chosen.
     pub fn restore(&mut self, work: &Arc<CudaWork>, table: &mut CudaBuffer<f32>, rows: &RoundRows<'_>) {
-        if !self.choose(rows.ids, |row| rows.here(row).is_none()) {
+        if !std::mem::take(&mut self.chosen) {
             return;
         }
         let restored = self.brought.len() as u64;
@@ -309,7 +329,7 @@ impl GpuRows {
     }
 
     /// Decides which rows of the next round are brought in now, of those that `may`; `false` if another round comes.
-    fn choose(&mut self, ids: &[u64], may: impl Fn(usize) -> bool) -> bool {
+    fn decide(&mut self, ids: &[u64], may: impl Fn(usize) -> bool) -> bool {
         let Self { directory, found, placed, ids: named, brought, used, .. } = self;
         let is_row = |(_, id): &(usize, &u64)| **id != EMPTY;
         let (rows, known): (Vec<usize>, Vec<u64>) = ids.iter().enumerate().filter(is_row).unzip();
@@ -423,7 +443,7 @@ mod tests {
                 let now = rows.turn(ids, if announces { foreseen } else { &[] });
                 table.put(&rows, ids);
                 table.has(ids, &now);
-                if rows.choose(foreseen, |row| row % 5 != 1) {
+                if rows.decide(foreseen, |row| row % 5 != 1) {
                     table.put(&rows, foreseen);
                     restored += rows.brought.len();
                 }

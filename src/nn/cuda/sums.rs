@@ -4,8 +4,8 @@
 //! A layer leaves partial sums, one for each piece of its rows. They are added up when the backward is done, those of
 //! all parameters in one launch: two dozen launches of a few microseconds would each wait for the one before. What
 //! several layers add to one gradient is added in the order in which the backward came to them, behind what is not a
-//! sum over rows. Until then all partial sums stay: 4 bytes a parameter for every 512 rows of a linear layer, so some
-//! 3 MB of a TGN with the default options in batches of 200.
+//! sum over rows. Until then all partial sums stay: 4 bytes a parameter for every 256 rows of a linear layer, so some
+//! 6 MB of a TGN with the default options in batches of 200.
 
 use std::fmt;
 use std::sync::Arc;
