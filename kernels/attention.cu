@@ -17,13 +17,13 @@
 //
 // Sums run in another order than the CPU's: results agree to rounding, and are the same at every launch.
 //
-// Registers by nvcc 13.0 -Xptxas -v, sm_80/sm_90: attention_backward_1_4 79/77, attention_backward_1_8 109/109,
-// attention_backward_1_12 144/150, attention_backward_1_16 192/194, attention_backward_2_4 103/96,
-// attention_backward_2_8 138/138, attention_backward_2_12 194/198, attention_backward_2_16 243/234,
-// attention_backward_4_4 125/128, attention_backward_4_8 200/199, attention_forward_1_4 61/61, attention_forward_1_8
-// 95/96, attention_forward_1_12 126/123, attention_forward_1_16 168/168, attention_forward_2_4 71/72,
-// attention_forward_2_8 112/114, attention_forward_2_12 159/162, attention_forward_2_16 200/198,
-// attention_forward_4_4 102/107, attention_forward_4_8 163/167. No spills.
+// Registers by NVRTC 13.0, sm_80/sm_90: attention_backward_1_4 71/72, attention_backward_1_8 120/120,
+// attention_backward_1_12 168/168, attention_backward_1_16 224/224, attention_backward_2_4 88/87,
+// attention_backward_2_8 143/144, attention_backward_2_12 207/208, attention_backward_2_16 254/254,
+// attention_backward_4_4 128/138, attention_backward_4_8 205/203, attention_forward_1_4 61/62, attention_forward_1_8
+// 96/96, attention_forward_1_12 133/137, attention_forward_1_16 168/168, attention_forward_2_4 83/90,
+// attention_forward_2_8 120/124, attention_forward_2_12 164/166, attention_forward_2_16 210/214, attention_forward_4_4
+// 107/112, attention_forward_4_8 168/176. No spills.
 #include "attention.cuh"
 
 #define ATTENTION_KERNELS(H, C)                                                                                      \

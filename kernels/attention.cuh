@@ -68,6 +68,14 @@ FN void load_row(const AttentionShape& shape, const SlotSource& source, u64 at, 
     }
 }
 
+template <u32 C>
+FN void copy_columns(float (&to)[C], const float (&from)[C]) {
+#pragma unroll
+    for (u32 c = 0; c < C; c++) {
+        to[c] = from[c];
+    }
+}
+
 // This lane's columns of a block of `padded` columns.
 template <u32 C>
 FN void load_block(const AttentionShape& shape, const float* block, float (&columns)[C]) {
@@ -108,6 +116,9 @@ FN u32 occupied_slots(const AttentionShape& shape, const SlotSource& source, u64
     return __ballot_sync(0xFFFFFFFFu, occupied);
 }
 
+// The first slot whose bit is set, of one at least.
+FN u32 first_slot(u32 bits) { return (u32)__ffs((int)bits) - 1; }
+
 // One seed forward: y [H, padded] and weights [H, slots] of it. The softmax runs along: sums so far count relative to
 // the highest score so far.
 template <u32 H, u32 C>
@@ -122,10 +133,19 @@ FN void attend(const AttentionShape& shape, const SlotSource& source, const Mask
         load_block<C>(shape, u + (query * H + h) * shape.padded, asked[h]);
     }
     u32 occupied = occupied_slots(shape, source, seed);
-    for (u32 left = occupied; left != 0; left &= left - 1) {
-        u32 slot = (u32)__ffs((int)left) - 1;
+    float next[C] = {};
+    if (occupied != 0) {
+        load_row<C>(shape, source, seed * shape.slots + first_slot(occupied), next);
+    }
+    for (u32 left = occupied; left != 0;) {
+        u32 slot = first_slot(left);
         float row[C];
-        load_row<C>(shape, source, seed * shape.slots + slot, row);
+        copy_columns<C>(row, next);
+        left &= left - 1;
+        // The row behind this one comes while this one is computed with.
+        if (left != 0) {
+            load_row<C>(shape, source, seed * shape.slots + first_slot(left), next);
+        }
 #pragma unroll
         for (u32 h = 0; h < H; h++) {
             float own = dot<C>(asked[h], row);
@@ -197,12 +217,21 @@ FN void attend_backward(const AttentionShape& shape, const SlotSource& source, c
         mean[h] = dot<C>(given[h], result);
     }
     u32 occupied = occupied_slots(shape, source, seed);
-    for (u32 slot = 0; slot < shape.slots; slot++) {
+    float next[C] = {};
+    if (occupied != 0) {
+        load_row<C>(shape, source, seed * shape.slots + first_slot(occupied), next);
+    }
+    for (u32 slot = 0, left = occupied; slot < shape.slots; slot++) {
         u64 at = seed * shape.slots + slot;
         float back[C] = {};
         if ((occupied >> slot & 1) != 0) {
             float row[C];
-            load_row<C>(shape, source, at, row);
+            copy_columns<C>(row, next);
+            left &= left - 1;
+            // As forward.
+            if (left != 0) {
+                load_row<C>(shape, source, seed * shape.slots + first_slot(left), next);
+            }
 #pragma unroll
             for (u32 h = 0; h < H; h++) {
                 u64 index = (seed * H + h) * shape.slots + slot;

@@ -16,7 +16,7 @@
 // and gelu_backward. Every value is read once and written once: all are bound by memory.
 //
 // Each rounding is the CPU's, so all have its bits where it fuses multiply and add, but for rnn: the CPU's
-// tangent does not fuse, and the two agree to rounding. No number is no number on both, in each one's own bits.
+// tangent does not fuse, and the two agree to rounding. NaN stays NaN, in each processor's own bits.
 //
 // Registers by NVRTC 13.0, sm_80/sm_90: accumulate 16/12, add_values 16/16, gelu 28/30, gelu_backward 30/32,
 // multiply_values 18/16, relu 14/14, rnn 18/21, rnn_backward 12/14, scale_values 14/14. No spills.

@@ -21,8 +21,8 @@
 // join_rows, relu_backward, drop_out and, of a single addition, add_rows have the CPU's bits; sums of users run
 // in another order and agree to rounding.
 //
-// Registers by NVRTC 13.0, sm_80/sm_90: add_rows 16/18, drop_out 32/32, join_rows 19/20, relu_backward 10/14,
-// spread_rows 30/32. No spills.
+// Registers by NVRTC 13.0, sm_80/sm_90: add_rows 16/18, drop_out 32/32, join_rows 32/32, relu_backward 10/14,
+// spread_rows 40/56. No spills.
 #include "joined.cuh"
 #include "mask.cuh"
 
@@ -60,7 +60,7 @@ extern "C" __global__ void __launch_bounds__(256) add_rows(RowPart part, u64 cou
     }
 }
 
-extern "C" __global__ void __launch_bounds__(256) spread_rows(RowUsers users, const float* d, u64 stride, u64 rows,
+extern "C" __global__ void __launch_bounds__(256, 4) spread_rows(RowUsers users, const float* d, u64 stride, u64 rows,
                                                               u32 columns, u64 out_stride, u32 fresh, float* dx) {
     __shared__ float parts[WARPS][32];
     u64 across = ((u64)columns + 31) / 32, items = rows * across;

@@ -69,6 +69,9 @@ FN void copy_row(float* to, const float* row, u32 columns) {
     }
 }
 
+// Users whose values a lane has under way together.
+#define USERS_AT_ONCE 8u
+
 // The sum of one column of d over the users in begin..end, of which a warp takes 32, leaves out 32 (parts - 1), takes
 // 32 again; all its lanes together. Lanes whose column there is not have zero.
 FN float sum_of_users(const RowUsers& users, const float* d, u64 stride, u64 column, bool exists, u32 begin, u32 end,
@@ -77,10 +80,20 @@ FN float sum_of_users(const RowUsers& users, const float* d, u64 stride, u64 col
     for (u32 first = begin; first < end; first += 32 * parts) {
         u32 mine = first + (threadIdx.x & 31), taken = min32(32, end - first);
         u32 place = mine < end ? users.places[mine] : 0xFFFFFFFFu;
-#pragma unroll 8
-        for (u32 i = 0; i < taken; i++) {
-            u32 user = __shfl_sync(0xFFFFFFFFu, place, (int)i);
-            sum += exists && user < users.rows ? d[user * stride + column] : 0.0f;
+        // Those behind the last one taken are none.
+        for (u32 i = 0; i < taken; i += USERS_AT_ONCE) {
+            float values[USERS_AT_ONCE] = {};
+#pragma unroll
+            for (u32 j = 0; j < USERS_AT_ONCE; j++) {
+                u32 user = __shfl_sync(0xFFFFFFFFu, place, (int)(i + j));
+                if (exists && user < users.rows) {
+                    values[j] = d[user * stride + column];
+                }
+            }
+#pragma unroll
+            for (u32 j = 0; j < USERS_AT_ONCE; j++) {
+                sum += values[j];
+            }
         }
     }
     return sum;

@@ -49,12 +49,10 @@ struct Product {
 
 FN bool in_fours(const void* first, u64 stride) { return (((u64)first | stride * sizeof(float)) & 15) == 0; }
 
-// Four values of a row from `first` on, zeros behind its `end`.
-FN float4 four_of(const float* row, u32 first, u32 end, bool fours) {
+// Four values of a row from `first` on, zeros behind its `end`, one by one.
+FN float4 four_of(const float* row, u32 first, u32 end) {
     float4 four = {0.0f, 0.0f, 0.0f, 0.0f};
-    if (fours && first + 4 <= end) {
-        four = *(const float4*)(row + first);
-    } else if (first < end) {
+    if (first < end) {
         four.x = row[first];
         four.y = first + 1 < end ? row[first + 1] : 0.0f;
         four.z = first + 2 < end ? row[first + 2] : 0.0f;
@@ -73,22 +71,25 @@ struct ProductSide {
     u32 outer;
     // Where the inner dimension ends.
     u32 inner;
-    bool fours;
 
-    FN ProductSide(const float* first, u64 apart, u32 outside, u32 end)
-        : values(first), stride(apart), outer(outside), inner(end), fours(in_fours(first, apart)) {}
+    // Whether its rows are whole fours, each at an address that is read at once.
+    FN bool is_in_fours() const { return in_fours(values, stride) && (ALONG ? inner : outer) % 4 == 0; }
 
     // The fours of this thread of the step at `at` of the tile at `from`; zeros behind the end of either dimension.
+    template <bool FOURS>
     FN void load(u32 from, u32 at, float4 (&held)[PRODUCT_LOADS]) const {
 #pragma unroll
         for (u32 i = 0; i < PRODUCT_LOADS; i++) {
             u32 four = threadIdx.x % PRODUCT_TEAM + i * PRODUCT_TEAM;
             u32 row = ALONG ? from + four / 4 : at + four / PRODUCT_FOURS;
             u32 first = ALONG ? at + four % 4 * 4 : from + four % PRODUCT_FOURS * 4;
-            float4 none = {0.0f, 0.0f, 0.0f, 0.0f};
-            held[i] = row < (ALONG ? outer : inner)
-                          ? four_of(values + row * stride, first, ALONG ? inner : outer, fours)
-                          : none;
+            u32 rows = ALONG ? outer : inner, end = ALONG ? inner : outer;
+            held[i] = {0.0f, 0.0f, 0.0f, 0.0f};
+            if (FOURS && row < rows && first < end) {
+                held[i] = *(const float4*)(values + row * stride + first);
+            } else if (!FOURS && row < rows) {
+                held[i] = four_of(values + row * stride, first, end);
+            }
         }
     }
 
@@ -132,14 +133,14 @@ union ProductRoom {
 // This thread's team's part of the products of `begin..end` of the inner dimension, for its values of the tile at row
 // and column. All threads of the block together. Where `summed`, this thread's part of the sum of the left side's
 // values of row threadIdx.x % PRODUCT_TILE is added to `of_left`.
-template <bool LEFT, bool RIGHT, bool SUMS>
+template <bool LEFT_FOURS, bool RIGHT_FOURS, bool LEFT, bool RIGHT, bool SUMS>
 FN void tile_product(ProductRoom& room, const ProductSide<LEFT>& left, const ProductSide<RIGHT>& right, u32 row,
                      u32 column, u32 begin, u32 end, float4 (&sums)[4], bool summed, float& of_left) {
     float4(&steps)[2][2][PRODUCT_DEPTH][PRODUCT_PITCH] = room.steps[threadIdx.x / PRODUCT_TEAM];
     float4 next_left[PRODUCT_LOADS], next_right[PRODUCT_LOADS];
     u32 at = begin + threadIdx.x / PRODUCT_TEAM * PRODUCT_DEPTH;
-    left.load(row, at, next_left);
-    right.load(column, at, next_right);
+    left.template load<LEFT_FOURS>(row, at, next_left);
+    right.template load<RIGHT_FOURS>(column, at, next_right);
     u32 half = 0;
     // The first step of all teams, then the second, and so on.
     for (u32 first = begin; first < end; first += PRODUCT_TEAMS * PRODUCT_DEPTH) {
@@ -148,8 +149,8 @@ FN void tile_product(ProductRoom& room, const ProductSide<LEFT>& left, const Pro
         // Before it the step that used this half of the room was computed with: one step lies between.
         __syncthreads();
         at += PRODUCT_TEAMS * PRODUCT_DEPTH;
-        left.load(row, at, next_left);
-        right.load(column, at, next_right);
+        left.template load<LEFT_FOURS>(row, at, next_left);
+        right.template load<RIGHT_FOURS>(column, at, next_right);
 #pragma unroll
         for (u32 place = 0; place < PRODUCT_DEPTH; place++) {
             float4 a = steps[half][0][place][four_of_rows()], b = steps[half][1][place][four_of_columns()];
@@ -202,7 +203,7 @@ FN void store_tile(ProductRoom& room, const Product& p, const float4 (&sums)[4],
     }
     float* to = out + (row + own) * p.out_stride + first;
     bool adds = (p.into & PRODUCT_ADD) != 0;
-    float4 add = bias == nullptr ? float4{0.0f, 0.0f, 0.0f, 0.0f} : four_of(bias, first, p.columns, false);
+    float4 add = bias == nullptr ? float4{0.0f, 0.0f, 0.0f, 0.0f} : four_of(bias, first, p.columns);
     if (in_fours(out, p.out_stride) && first + 4 <= p.columns) {
         float4 value = {0.0f, 0.0f, 0.0f, 0.0f};
         if (adds) {
@@ -256,12 +257,25 @@ FN void multiply(const Product& p, const float* left, const float* right, const 
         u32 begin = (u32)number * piece, row = (u32)(tile / across) * PRODUCT_TILE;
         u32 column = (u32)(tile % across) * PRODUCT_TILE;
         u32 end = piece == 0 ? p.inner : min32(p.inner, begin + piece);
-        ProductSide<LEFT> one(left + part * p.left_step, p.left_stride, p.rows, end);
-        ProductSide<RIGHT> other(right + part * p.right_step, p.right_stride, p.columns, end);
+        ProductSide<LEFT> one = {left + part * p.left_step, p.left_stride, p.rows, end};
+        ProductSide<RIGHT> other = {right + part * p.right_step, p.right_stride, p.columns, end};
         float4 sums[4] = {};
         float of_left = 0.0f;
         bool summed = SUMS && left_sums != nullptr && column == 0 && part == 0;
-        tile_product<LEFT, RIGHT, SUMS>(room, one, other, row, column, begin, end, sums, summed, of_left);
+        // A side that has odd rows must not slow the loads of the other.
+        if (!one.is_in_fours() && !other.is_in_fours()) {
+            tile_product<false, false, LEFT, RIGHT, SUMS>(room, one, other, row, column, begin, end, sums, summed,
+                                                          of_left);
+        } else if (!one.is_in_fours()) {
+            tile_product<false, true, LEFT, RIGHT, SUMS>(room, one, other, row, column, begin, end, sums, summed,
+                                                         of_left);
+        } else if (!other.is_in_fours()) {
+            tile_product<true, false, LEFT, RIGHT, SUMS>(room, one, other, row, column, begin, end, sums, summed,
+                                                         of_left);
+        } else {
+            tile_product<true, true, LEFT, RIGHT, SUMS>(room, one, other, row, column, begin, end, sums, summed,
+                                                        of_left);
+        }
         store_tile(room, p, sums, row, column, bias, out + part * p.out_step + number * piece_step);
         if (summed) {
             store_sums(p, of_left, row, left_sums + number * piece_step);

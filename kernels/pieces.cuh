@@ -27,30 +27,42 @@ struct PieceTerm {
     u64 pieces;
 };
 
-// Calls f(row, column, sum) for this thread's columns and each row of this block's pieces; sums go to partials
-// [pieces, 2 cols].
-template <class Sum, class F>
-FN void for_each_piece(u64 rows, u32 cols, float* partials, F f) {
+// Two sums that run along together, as those of a weight and its bias.
+struct Pair {
+    float first = 0.0f;
+    float second = 0.0f;
+};
+
+// Rows of which a thread has the terms under way together: one row after the other would wait for memory each time.
+#define PIECE_ROWS_AT_ONCE 4u
+
+// Calls `add(sum, load(row, column))` for this thread's columns and each row of this block's pieces; sums go to
+// partials [pieces, 2 cols].
+template <class Term, class Load, class Add>
+FN void for_each_piece(u64 rows, u32 cols, float* partials, Load load, Add add) {
     u64 pieces = (rows + PIECE_ROWS - 1) / PIECE_ROWS;
     for (u64 piece = blockIdx.x; piece < pieces; piece += gridDim.x) {
         for (u32 column = threadIdx.x; column < cols; column += blockDim.x) {
-            Sum sum;
-            u64 end = min64(rows, (piece + 1) * PIECE_ROWS);
-            // Loads of several rows are under way together: one row after the other waits for memory each time.
-#pragma unroll 8
-            for (u64 row = piece * PIECE_ROWS; row < end; row++) {
-                f(row, column, sum);
+            Pair sum;
+            u64 row = piece * PIECE_ROWS, end = min64(rows, row + PIECE_ROWS);
+            for (; row + PIECE_ROWS_AT_ONCE <= end; row += PIECE_ROWS_AT_ONCE) {
+                Term terms[PIECE_ROWS_AT_ONCE];
+#pragma unroll
+                for (u32 i = 0; i < PIECE_ROWS_AT_ONCE; i++) {
+                    terms[i] = load(row + i, column);
+                }
+#pragma unroll
+                for (u32 i = 0; i < PIECE_ROWS_AT_ONCE; i++) {
+                    add(sum, terms[i]);
+                }
+            }
+            for (; row < end; row++) {
+                add(sum, load(row, column));
             }
             put(partials + piece * 2 * cols + column, sum.first);
             put(partials + piece * 2 * cols + cols + column, sum.second);
         }
     }
 }
-
-// Two sums that run along together, as those of a weight and its bias.
-struct Pair {
-    float first = 0.0f;
-    float second = 0.0f;
-};
 
 #endif

@@ -19,8 +19,9 @@ FN u32 vector_bytes(u64 all) {
     return (all & 15) == 0 ? 16 : (all & 7) == 0 ? 8 : (all & 3) == 0 ? 4 : 1;
 }
 
-// k of the 2^k lanes of a row: the fewest that copy it in one step, a warp at most; of few rows a caller gives each
-// more, up to a block. Rows of a line at most are not shifted; a longer one may begin LINE - V bytes behind its line.
+// k of the 2^k lanes of a row: the fewest that copy it in one step, a warp at most. Where rows are few, a caller gives
+// each more, up to a block. Rows of a line at most are not shifted; a longer one may begin LINE - V bytes behind its
+// line.
 FN u32 lanes_log2(u64 width, u32 vector) {
     u64 columns = (width + (width > LINE ? LINE - vector : 0)) / vector;
     u32 k = 0;
@@ -33,15 +34,6 @@ FN u32 lanes_log2(u64 width, u32 vector) {
 // Columns by which the walk of a row of `width` bytes at `address` begins before it.
 FN u32 row_shift(u64 address, u64 width, u32 vector) {
     return width > LINE ? (u32)(address % LINE) / vector : 0;
-}
-
-// Row number `i` of a list of 32-bit or 64-bit row numbers. In 32 bits u32::MAX stands for u64::MAX: "no row".
-FN u64 row_at(const void* list, bool wide, u64 i) {
-    if (wide) {
-        return ((const u64*)list)[i];
-    }
-    u32 row = ((const u32*)list)[i];
-    return row == 0xFFFFFFFFu ? ~0ULL : row;
 }
 
 // The rows of one call, and what it counts.
@@ -63,6 +55,29 @@ struct RowCopy {
     bool wide;
 };
 
+// Row numbers `first`, `first + step`, ... of a list of 32-bit or 64-bit row numbers, "no row" behind its end. In 32
+// bits u32::MAX stands for u64::MAX: "no row". All are on their way before the first is looked at.
+FN void rows_at(const RowCopy& call, u64 first, u64 step, u64 (&rows)[ROWS_AT_ONCE]) {
+    if (call.wide) {
+#pragma unroll
+        for (int r = 0; r < ROWS_AT_ONCE; r++) {
+            u64 i = first + r * step;
+            rows[r] = i < call.count ? ((const u64*)call.list)[i] : ~0ULL;
+        }
+        return;
+    }
+    u32 narrow[ROWS_AT_ONCE];
+#pragma unroll
+    for (int r = 0; r < ROWS_AT_ONCE; r++) {
+        u64 i = first + r * step;
+        narrow[r] = i < call.count ? ((const u32*)call.list)[i] : 0xFFFFFFFFu;
+    }
+#pragma unroll
+    for (int r = 0; r < ROWS_AT_ONCE; r++) {
+        rows[r] = narrow[r] == 0xFFFFFFFFu ? ~0ULL : narrow[r];
+    }
+}
+
 // What the list names: GATHER, rows of `from`; SCATTER, rows of `to`; FILL, addresses and rows of `to`.
 enum Way { GATHER, SCATTER, FILL };
 
@@ -79,6 +94,18 @@ FN void copy_rows(const RowCopy& call, u64 thread, u64 threads) {
         Column* to[ROWS_AT_ONCE];
         u32 shift[ROWS_AT_ONCE];
         u64 most = 0;
+        // Of a fill: addresses, and places.
+        u64 rows[ROWS_AT_ONCE], places[ROWS_AT_ONCE];
+        if (WAY == FILL) {
+#pragma unroll
+            for (int r = 0; r < ROWS_AT_ONCE; r++) {
+                u64 i = first + r * teams;
+                rows[r] = i < call.count ? ((const u64*)call.list)[2 * i] : ~0ULL;
+                places[r] = i < call.count ? ((const u64*)call.list)[2 * i + 1] : ~0ULL;
+            }
+        } else {
+            rows_at(call, first, teams, rows);
+        }
 #pragma unroll
         for (int r = 0; r < ROWS_AT_ONCE; r++) {
             u64 i = first + r * teams;
@@ -89,7 +116,7 @@ FN void copy_rows(const RowCopy& call, u64 thread, u64 threads) {
                 continue;
             }
             if (WAY == FILL) {
-                u64 address = ((const u64*)call.list)[2 * i], place = ((const u64*)call.list)[2 * i + 1];
+                u64 address = rows[r], place = places[r];
                 if (place >= call.rows) {
                     continue;
                 }
@@ -101,7 +128,7 @@ FN void copy_rows(const RowCopy& call, u64 thread, u64 threads) {
                 most = columns + shift[r] < most ? most : columns + shift[r];
                 continue;
             }
-            u64 row = row_at(call.list, call.wide, i);
+            u64 row = rows[r];
             bool exists = row < call.rows;
             if (!exists && row != ~0ULL && column_of_lane == 0) {
                 atomicAdd(call.errors, 1u);

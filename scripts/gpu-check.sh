@@ -9,8 +9,8 @@
 # A  5 min  smoke check tests           the device opens; a kernel of each file; capture, update, launch; memory of the
 #                                       host read in place; every parity test. After a failure step tests-apart runs each
 #                                       test in a process of its own, and the check stops
-# B  7 min  train-* pyg-* profile       TGN without and with 172 features, as a graph and kernel by kernel; TGAT;
-#                                       GraphMixer; PyG's TGN on the same GPU; the time of each kernel
+# B  7 min  train-* pyg-* profile       TGN without and with 172 features, by trials, as graphs, and kernel by kernel;
+#                                       TGAT; GraphMixer; PyG's TGN on the same GPU; the time of each kernel
 # C  7 min  samples rows torch-* eval   sampling 1x10 and 2x10; rows in place, cached and copied; layers beside torch;
 #                                       average precision beside that of the CPU
 # D  7 min  sanitizer-*                 memcheck, racecheck, initcheck, synccheck
@@ -389,9 +389,12 @@ done
 launches=(15000 300)
 [ -z "$quick" ] || launches=(100 50)
 step profile 60 bash -c 'profile "$@"' profile "${launches[@]}" "$evergraph" bench train --events "$events" --model tgn \
-    --row-dimension 0 "${size[@]}" --epochs 1 --alone --device cuda:0 --no-graph
-train tgn-0-direct tgn 0 6 --no-graph
-train tgn-172-direct tgn 172 6 --no-graph
+    --row-dimension 0 "${size[@]}" --epochs 1 --alone --device cuda:0 --launch direct
+for features in 0 172; do
+    for launch in graph direct; do
+        train "tgn-$features-$launch" tgn "$features" 6 --launch "$launch"
+    done
+done
 train tgat-0 tgat 0 3
 train graphmixer-0 graphmixer 0 3
 

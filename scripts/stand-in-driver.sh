@@ -9,9 +9,9 @@ set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 folder=${1:-$here/target/stand-in}
 mkdir -p "$folder"
-# Products and sums are fused, as by a compiler for a GPU.
+# Products and sums are fused, as by a compiler for a GPU, if the CPU can.
 flags=-ffp-contract=fast
-[ "$(uname -m)" != x86_64 ] || flags="$flags -mfma"
+! grep -qw fma /proc/cpuinfo || flags="$flags -mfma"
 # Into place in one step, since a program may be loading it.
 g++ -std=c++17 -O2 -g1 -Wall -Wextra -Werror -Wno-unknown-pragmas -Wno-unused-function $flags \
     -shared -fPIC -fvisibility=hidden -Wl,-z,nodelete -Wl,-soname,libcuda.so.1 \

@@ -25,7 +25,8 @@ import targets
 PARTS = {"rows": "rows.json", "torch_rows": "torch-rows.json", "torch_layers": "torch-layers.json",
          "samples": "samples.json", "torch_samples": "torch-samples.json", "eval": "eval.json",
          "eval_cpu": "eval-cpu.json"}
-TRAININGS = ("tgn-0", "tgn-0-direct", "tgn-172", "tgn-172-direct", "tgat-0", "graphmixer-0")
+TRAININGS = ("tgn-0", "tgn-0-graph", "tgn-0-direct", "tgn-172", "tgn-172-graph", "tgn-172-direct", "tgat-0",
+             "graphmixer-0")
 PEERS_TRAINING = ("pyg-0", "pyg-172")
 GPU_FIELDS = ("name", "driver_version", "memory.total", "pcie.link.gen.current", "pcie.link.width.current",
                "pcie.link.gen.max", "pcie.link.width.max", "clocks.sm", "clocks.max.sm", "power.limit")

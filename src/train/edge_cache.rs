@@ -122,6 +122,7 @@ impl EdgeCache {
         let (Some(open), Some(next)) = (&mut self.open, self.next.take()) else { return };
         if let Some((round, version)) = next.round()
             && version == open.version
+            && Arc::get_mut(&mut open.table).is_some()
         {
             open.rows.choose(&round);
             self.chosen = Some(next);
@@ -146,7 +147,10 @@ impl EdgeCache {
                 + open.places.as_ref().map_or(0, |places| places.capacity()) * size_of::<u32>()
         });
         let known = self.next.iter().chain(&self.chosen);
-        open + known.map(|known| known.edges.capacity() * size_of::<u64>()).sum::<usize>()
+        let bytes = |known: &Foreseen| {
+            known.edges.capacity() * size_of::<u64>() + known.here.capacity() * size_of::<u32>()
+        };
+        open + known.map(bytes).sum::<usize>()
     }
 }
 

@@ -43,7 +43,7 @@ pub fn compile(source: &Path, program: &Path) {
     let flags = format!(
         "-std=c++17 -O1 -g1 -Wall -Wextra -Werror -Wno-unknown-pragmas -Wno-unused-function \
          {} -ffp-contract=fast -fexpensive-optimizations -fsanitize=address,undefined -fno-sanitize-recover=all",
-        if cfg!(target_arch = "x86_64") { "-mfma" } else { "" },
+        if cfg!(target_arch = "x86_64") && nn::twin_fuses() { "-mfma" } else { "" },
     );
     let output = Command::new("g++")
         .args(flags.split_whitespace())

@@ -55,7 +55,7 @@ pub struct RecorderCounts {
     pub updated: u64,
     /// And those for which one was built: the first, and each of another shape.
     pub built: u64,
-    /// Steps run as they are: on a simulated GPU, and after a refusal.
+    /// Steps run as they are: by choice, on a simulated GPU, and after a refusal.
     pub direct: u64,
     /// Steps that failed while they were recorded.
     pub failed: u64,
@@ -128,6 +128,11 @@ impl Recorder {
                 Err(error)
             }
         }
+    }
+
+    /// A step was run as it is, by choice.
+    pub fn passed(&mut self) {
+        self.counts.direct += 1;
     }
 
     /// How often it did what.

@@ -12,6 +12,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Instant;
 
 use bytemuck::Pod;
 use parking_lot::Mutex;
@@ -24,6 +25,7 @@ use super::error::CudaError;
 use super::layers::StreamContext;
 use super::lists::Lists;
 use super::memory::CudaBuffer;
+use super::pace::{Launching, Pace};
 use super::pooled_buffer::PooledBuffer;
 use super::staging::Staging;
 use crate::device;
@@ -48,8 +50,7 @@ pub struct CudaWork {
     /// Bytes of the pinned room, and whether a step that was recorded wanted more.
     staging_bytes: AtomicUsize,
     overflow: AtomicBool,
-    /// Whether steps are launched kernel by kernel.
-    direct: AtomicBool,
+    pace: Mutex<Pace>,
     /// Whether memory is asked for in the sizes that are wanted.
     exact: bool,
 }
@@ -90,7 +91,7 @@ impl CudaWork {
             lists: Mutex::default(),
             staging_bytes: AtomicUsize::new(STAGING_BYTES),
             overflow: AtomicBool::new(false),
-            direct: AtomicBool::new(false),
+            pace: Mutex::default(),
             exact,
         })
     }
@@ -117,10 +118,12 @@ impl CudaWork {
         }
     }
 
-    /// Does what asks for a whole step, which is recorded as a graph where the GPU does that; then `step` may be
-    /// called twice, the second time because nothing came of the first. It must not read what it asked for.
+    /// Does what asks for a whole step, up to the next [`check`](Self::check). It is recorded as a graph where the GPU
+    /// does that and it takes less time; then `step` may be called twice, the second time because nothing came of the
+    /// first. It must not read what it asked for.
     pub fn record<R>(&self, mut step: impl FnMut() -> R) -> R {
-        if self.direct.load(Ordering::Relaxed) {
+        if self.pace.lock().begins(Instant::now()) {
+            self.recorder.lock().passed();
             return step();
         }
         self.make_room();
@@ -163,9 +166,9 @@ impl CudaWork {
         if recorded { self.staged(|staging| self.lists.lock().begin(staging)) } else { Ok(()) }
     }
 
-    /// From now on steps are launched kernel by kernel, and none is recorded.
-    pub fn ask_directly(&self) {
-        self.direct.store(true, Ordering::Relaxed);
+    /// From now on steps are launched in this way.
+    pub fn launch_steps(&self, how: Launching) {
+        *self.pace.lock() = Pace::of(how);
     }
 
     /// Makes the pinned room, when it is next made, one of `bytes`.
@@ -216,7 +219,14 @@ impl CudaWork {
         if let Some(staging) = &mut *self.staging.lock() {
             staging.start_over();
         }
-        self.fault.lock().take().map_or(Ok(()), Err)
+        let fault = self.fault.lock().take();
+        let mut pace = self.pace.lock();
+        if fault.is_some() {
+            pace.failed()
+        } else {
+            pace.is_over(Instant::now())
+        }
+        fault.map_or(Ok(()), Err)
     }
 
     /// Waits until all that was asked for is done.

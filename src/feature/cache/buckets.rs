@@ -132,6 +132,15 @@ impl Buckets {
         bucket.second[entry] = second;
     }
 
+    /// All entries: ids and words.
+    pub fn all(&self) -> impl Iterator<Item = (u64, [u32; 2])> {
+        let of = |Bucket { ids, first, second }: &Bucket| {
+            let (ids, first, second) = (*ids, *first, *second);
+            (0..BUCKET_ENTRIES).map(move |entry| (ids[entry], [first[entry], second[entry]]))
+        };
+        self.buckets.iter().flat_map(of).filter(|(id, _)| *id != EMPTY)
+    }
+
     /// The buckets, byte by byte.
     pub fn raw(&self) -> &[u8] {
         bytemuck::cast_slice(&self.buckets)

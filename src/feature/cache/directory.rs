@@ -57,15 +57,26 @@ impl Found {
     /// Means "in no slot".
     pub const MISS: u32 = u32::MAX;
 
+    /// Nothing is found yet.
+    fn start_over(&mut self) {
+        self.slots.clear();
+        self.misses.clear();
+        self.changes = None;
+    }
+
+    /// The next row is in `slot`, or in none.
+    #[allow(clippy::cast_possible_truncation)] // fewer rows than that
+    fn push(&mut self, slot: Option<u32>) {
+        if slot.is_none() {
+            self.misses.push(self.slots.len() as u32);
+        }
+        self.slots.push(slot.unwrap_or(Self::MISS));
+    }
+
     /// The slot of each row, or [`Self::MISS`].
     #[must_use]
     pub fn slots(&self) -> &[u32] {
         &self.slots
-    }
-
-    /// Passes over the misses that are not to be restored.
-    pub(super) fn only(&mut self, may: impl Fn(u32) -> bool) {
-        self.misses.retain(|&row| may(row));
     }
 
     /// Places in the round of the rows that are in no slot, ascending.
@@ -85,6 +96,10 @@ pub struct CacheDirectory {
     look_ahead: u32,
     ranks: Ranks,
     counts: CacheCounts,
+    /// Where the rows of the current round were when it was announced.
+    announced: Found,
+    /// Slots that are about to be filed.
+    kept: Vec<u32>,
     /// Counts changes of the slots' content and of the current round.
     changes: u64,
 }
@@ -105,6 +120,8 @@ impl CacheDirectory {
             look_ahead,
             ranks: Ranks::new(look_ahead),
             counts: CacheCounts::default(),
+            announced: Found::default(),
+            kept: Vec::new(),
             changes: 0,
         }
     }
@@ -116,6 +133,12 @@ impl CacheDirectory {
         self.ids.len() as u32
     }
 
+    /// Whether all of these misses find an empty slot.
+    #[must_use]
+    pub fn has_room(&self, found: &Found) -> bool {
+        found.misses.len() <= self.order.vacancies() as usize
+    }
+
     /// How many more rounds may be announced.
     #[must_use]
     pub fn room(&self) -> usize {
@@ -125,7 +148,13 @@ impl CacheDirectory {
     /// Bytes held.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.table.bytes() + self.ids.len() * size_of::<u64>() + self.order.bytes() + self.window.bytes()
+        let found = &self.announced;
+        let lists = found.slots.capacity() + found.misses.capacity() + self.kept.capacity();
+        self.table.bytes()
+            + self.ids.len() * size_of::<u64>()
+            + self.order.bytes()
+            + self.window.bytes()
+            + lists * size_of::<u32>()
     }
 
     /// Counts so far.
@@ -148,8 +177,11 @@ impl CacheDirectory {
     pub fn announce(&mut self, ids: &[u64]) {
         assert!(self.room() > 0, "a round beyond the {} that are looked ahead", self.look_ahead);
         let rounds = self.window.len() as u32;
-        let Self { table, order, window, .. } = self;
+        let Self { table, order, window, announced, kept, .. } = self;
         let (ids, first) = window.push(ids);
+        if rounds == 0 {
+            announced.start_over();
+        }
         let mut homes = [[0; 2]; CHUNK_IDS];
         for chunk in first.chunks(CHUNK_IDS) {
             for (home, &place) in homes.iter_mut().zip(chunk) {
@@ -157,25 +189,33 @@ impl CacheDirectory {
                 table.prefetch(*home);
             }
             for (&home, &place) in homes.iter().zip(chunk) {
-                if let Some(slot) = table.find(ids[place as usize], home) {
-                    order.file(slot, NextUse::In(rounds));
+                let slot = table.find(ids[place as usize], home);
+                kept.extend(slot);
+                // Of the current round all rows are its first ones, and here it is searched for them all.
+                if rounds == 0 {
+                    announced.push(slot);
                 }
             }
         }
+        order.file_all(kept.drain(..).map(|slot| (slot, NextUse::In(rounds))));
         if rounds == 0 {
             self.changes += 1;
+            announced.changes = Some(self.changes);
         }
     }
 
-    /// Finds the rows of the current round. Changes nothing; a device can do the same with the same table.
-    #[allow(clippy::cast_possible_truncation)] // fewer rows than that
-    pub fn look_up(&self, found: &mut Found) {
+    /// Finds the rows of the current round. Changes nothing that is in the cache; a device can do the same with the
+    /// same table.
+    pub fn look_up(&mut self, found: &mut Found) {
         if found.changes == Some(self.changes) {
             return;
         }
+        if self.announced.changes == Some(self.changes) {
+            std::mem::swap(found, &mut self.announced);
+            return;
+        }
         let ids = self.window.ids();
-        found.slots.clear();
-        found.misses.clear();
+        found.start_over();
         let mut homes = [[0; 2]; CHUNK_IDS];
         for chunk in ids.chunks(CHUNK_IDS) {
             for (home, &id) in homes.iter_mut().zip(chunk) {
@@ -183,11 +223,7 @@ impl CacheDirectory {
                 self.table.prefetch(*home);
             }
             for (&home, &id) in homes.iter().zip(chunk) {
-                let slot = self.table.find(id, home);
-                if slot.is_none() {
-                    found.misses.push(found.slots.len() as u32);
-                }
-                found.slots.push(slot.unwrap_or(Found::MISS));
+                found.push(self.table.find(id, home));
             }
         }
         found.changes = Some(self.changes);
@@ -209,15 +245,22 @@ impl CacheDirectory {
         found.misses.len().min(room)
     }
 
-    /// Gives slots to the first `rows` misses of the current round, before it comes, and lists them in `placed`.
-    /// `found` holds afterwards where they are.
+    /// Gives slots to the first `rows` of those misses of the current round that `may`, before it comes, and lists them
+    /// in `placed`. `found` holds afterwards where they are.
     ///
     /// # Panics
     /// When `found` is not of the current round as it is.
-    pub fn restore(&mut self, found: &mut Found, rows: usize, placed: &mut Vec<Placed>) {
+    pub fn restore(
+        &mut self,
+        found: &mut Found,
+        (rows, may): (usize, impl Fn(u32) -> bool),
+        placed: &mut Vec<Placed>,
+    ) {
         assert_eq!(found.changes, Some(self.changes), "found before something changed");
         placed.clear();
-        'rows: for chunk in found.misses[..rows.min(found.misses.len())].chunks(CHUNK_IDS) {
+        self.table.reserve(found.misses.len());
+        let wanted: Vec<u32> = found.misses.iter().copied().filter(|&row| may(row)).take(rows).collect();
+        'rows: for chunk in wanted.chunks(CHUNK_IDS) {
             let homes = self.homes(chunk);
             for (&row, homes) in chunk.iter().zip(homes) {
                 let slot = match self.order.vacant() {
@@ -248,6 +291,7 @@ impl CacheDirectory {
     pub fn turn(&mut self, found: &Found, placed: &mut Vec<Placed>) {
         assert_eq!(found.changes, Some(self.changes), "found before something changed");
         placed.clear();
+        self.table.reserve(found.misses.len());
         let mut ranks = std::mem::take(&mut self.ranks);
         ranks.sort(&found.misses, |row| self.window.next_use(row as usize));
         let mut fresh = self.file_hits(found);
@@ -286,12 +330,13 @@ impl CacheDirectory {
     /// Files what was found of the current round by its use after that. Returns the number of rows for which that is
     /// not known.
     fn file_hits(&mut self, found: &Found) -> u32 {
-        let mut fresh = 0;
-        for (place, &slot) in found.slots.iter().enumerate().filter(|(_, slot)| **slot != Found::MISS) {
-            let next = self.window.next_use(place);
+        let (mut fresh, window) = (0, &self.window);
+        let hits = found.slots.iter().enumerate().filter(|(_, slot)| **slot != Found::MISS);
+        self.order.file_all(hits.map(|(place, &slot)| {
+            let next = window.next_use(place);
             fresh += u32::from(next == NextUse::Unknown);
-            self.order.file(slot, next);
-        }
+            (slot, next)
+        }));
         fresh
     }
 
@@ -301,8 +346,8 @@ impl CacheDirectory {
         self.table.find(id, self.table.homes(id))
     }
 
-    /// The table, for a device that is to search it itself: the bytes of its buckets, and a generation per slot. The
-    /// layout is that of `table.rs`.
+    /// The table, for a device that is to search it itself: the bytes of its buckets, of which there are more when it
+    /// grew, and a generation per slot. The layout is that of `table.rs`.
     #[must_use]
     pub fn table(&self) -> (&[u8], &[u32]) {
         self.table.raw()

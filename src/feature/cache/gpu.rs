@@ -222,11 +222,15 @@ impl GpuRows {
         self.chosen = self.decide(rows.ids, |row| rows.here(row).is_none());
     }
 
-    /// Brings in the rows of a round that were chosen.
+    /// Brings in the rows that were chosen, of the same round.
     pub fn restore(&mut self, work: &Arc<CudaWork>, table: &mut CudaBuffer<f32>, rows: &RoundRows<'_>) {
         if !std::mem::take(&mut self.chosen) {
             return;
         }
+        debug_assert!(
+            rows.ids.iter().filter(|id| **id != EMPTY).eq(self.directory.ids()),
+            "of another round"
+        );
         let restored = self.brought.len() as u64;
         if self.bring(work, table, rows) {
             self.counts.restored += restored;
@@ -280,10 +284,11 @@ impl GpuRows {
         if !is_known(directory) {
             directory.announce(named);
         }
-        if !next.is_empty() && directory.room() > 0 {
+        directory.look_up(found);
+        // What the next round needs only matters where a row has to go.
+        if !next.is_empty() && directory.room() > 0 && !directory.has_room(found) {
             directory.announce(&next.iter().copied().filter(is_row).collect::<Vec<_>>());
         }
-        directory.look_up(found);
         directory.turn(found, placed);
         let mut places = found.slots().to_vec();
         let mut given: Vec<u32> = placed.iter().map(|placed| placed.slot).collect();
@@ -344,13 +349,10 @@ impl GpuRows {
             return false;
         }
         directory.look_up(found);
-        found.only(|place| may(rows[place as usize]));
         let most = directory.restorable_beside(found, used);
-        directory.restore(found, most, placed);
+        directory.restore(found, (most, |place: u32| may(rows[place as usize])), placed);
         brought.clear();
         brought.extend(placed.iter().map(|placed| (rows[placed.row as usize], placed.slot)));
-        // What was passed over is missed when its round comes.
-        *found = Found::default();
         true
     }
 }
@@ -456,6 +458,24 @@ mod tests {
             println!("{places} places, announced {announces}: {restored} restored, {:?}", rows.counts());
             assert!(restored > 0 || places < 90, "{places} places");
         }
+    }
+
+    #[test]
+    fn what_was_chosen_and_never_restored_is_brought_with_its_round() {
+        let (mut rows, mut table) = (GpuRows::new(100, 1), Table::default());
+        assert!(table.take(&mut rows, &[1, 2, 3], &[4, 5]));
+        rows.chosen = rows.decide(&[4, 5], |_| true);
+        assert!(rows.chosen && rows.directory.slot_of(4).is_some());
+        let places = rows.plan(&[4, 5], &[]).unwrap();
+        assert_eq!(rows.brought.len(), 2, "neither is there");
+        table.put(&rows, &[4, 5]);
+        table.has(&[4, 5], &places);
+        rows.chosen = rows.decide(&[6], |_| true);
+        table.put(&rows, &[6]);
+        rows.chosen = false;
+        let places = rows.plan(&[6, 4], &[]).unwrap();
+        assert!(rows.brought.is_empty(), "all are there");
+        table.has(&[6, 4], &places);
     }
 
     #[test]

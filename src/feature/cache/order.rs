@@ -5,6 +5,11 @@
 //! over. A slot that is filed elsewhere meanwhile stays in it; only the last filing of a slot counts, and outdated
 //! entries are skipped. Slots whose rows no known round needs are in a list, newest first, and empty ones in another.
 //! Knows nothing of rows.
+//!
+//! Slots are filed in any order, so what takes long is waiting for memory: [`Order::file_all`] has what several filings
+//! read on its way before the first of them needs it.
+
+use crate::device::prefetch;
 
 /// No slot.
 const NONE: u32 = u32::MAX;
@@ -26,12 +31,23 @@ struct List {
     len: u32,
 }
 
+/// Where a slot is filed.
+#[derive(Clone, Copy)]
+#[repr(align(16))]
+struct Filing {
+    /// A list, or a stack: the last that it was filed under.
+    under: u32,
+    /// Its newer and older neighbor in a list.
+    newer: u32,
+    older: u32,
+}
+
 /// Slots by next use.
 pub(super) struct Order {
-    /// Newer and older neighbor of a slot in its list.
-    links: Vec<[u32; 2]>,
-    /// The last filing of a slot: a list, or a stack.
-    filed: Vec<u32>,
+    slots: u32,
+    /// Of each slot up to the last that was ever filed. Those behind are empty, and count as older than those in the
+    /// list of empty ones.
+    filings: Vec<Filing>,
     lists: [List; 2],
     /// Slots that a known round needs, and some that were filed elsewhere since.
     stacks: Vec<Vec<u32>>,
@@ -41,6 +57,9 @@ pub(super) struct Order {
     farthest: u32,
 }
 
+/// Slots that are filed together.
+const CHUNK_SLOTS: usize = 32;
+
 const FREE: u32 = 0;
 const UNKNOWN: u32 = 1;
 const STACKS: u32 = 2;
@@ -48,22 +67,20 @@ const STACKS: u32 = 2;
 impl Order {
     /// So many slots that hold nothing, for next uses in fewer than `rounds` rounds.
     pub fn new(slots: u32, rounds: u32) -> Self {
-        let mut order = Self {
-            links: vec![[NONE; 2]; slots as usize],
-            filed: vec![FREE; slots as usize],
+        Self {
+            slots,
+            filings: Vec::new(),
             lists: [List { newest: NONE, oldest: NONE, len: 0 }; 2],
             stacks: vec![Vec::new(); rounds as usize],
             current: 0,
             farthest: 0,
-        };
-        (0..slots).rev().for_each(|slot| order.link(slot, FREE));
-        order
+        }
     }
 
     /// Bytes held.
     pub fn bytes(&self) -> usize {
         let stacked: usize = self.stacks.iter().map(Vec::capacity).sum();
-        self.links.len() * size_of::<[u32; 2]>() + (self.filed.len() + stacked) * size_of::<u32>()
+        self.filings.capacity() * size_of::<Filing>() + stacked * size_of::<u32>()
     }
 
     /// Goes on to the next round. No slot may be filed under the current one any more.
@@ -80,10 +97,32 @@ impl Order {
             NextUse::In(rounds) => {
                 let stack = self.stack(rounds);
                 self.leave(slot);
-                self.filed[slot as usize] = STACKS + stack;
+                self.filings[slot as usize].under = STACKS + stack;
                 self.stacks[stack as usize].push(slot);
                 self.farthest = self.farthest.max(rounds);
             }
+        }
+    }
+
+    /// Files many slots, in this order.
+    pub fn file_all(&mut self, slots: impl Iterator<Item = (u32, NextUse)>) {
+        let mut slots = slots.peekable();
+        while slots.peek().is_some() {
+            let mut chunk = [(NONE, NextUse::Unknown); CHUNK_SLOTS];
+            let mut len = 0;
+            for (place, next) in chunk.iter_mut().zip(&mut slots) {
+                *place = next;
+                len += 1;
+                self.filings.get(place.0 as usize).into_iter().for_each(prefetch);
+            }
+            for (slot, _) in &chunk[..len] {
+                let Some(Filing { newer, older, .. }) = self.filings.get(*slot as usize) else { continue };
+                [newer, older]
+                    .iter()
+                    .filter_map(|other| self.filings.get(**other as usize))
+                    .for_each(prefetch);
+            }
+            chunk[..len].iter().for_each(|&(slot, next)| self.file(slot, next));
         }
     }
 
@@ -94,13 +133,13 @@ impl Order {
 
     /// Whether a slot is empty.
     pub fn is_free(&self, slot: u32) -> bool {
-        self.filed[slot as usize] == FREE
+        self.filings.get(slot as usize).is_none_or(|filing| filing.under == FREE)
     }
 
     /// An empty slot.
     pub fn vacant(&self) -> Option<u32> {
         let slot = self.lists[FREE as usize].newest;
-        (slot != NONE).then_some(slot)
+        if slot == NONE { Some(self.touched()).filter(|slot| *slot < self.slots) } else { Some(slot) }
     }
 
     /// The slot that is needed last, and when; of the same round the one that was filed last, of those of unknown use
@@ -114,7 +153,7 @@ impl Order {
             let stack = self.stack(self.farthest);
             let slots = &mut self.stacks[stack as usize];
             while let Some(&slot) = slots.last() {
-                if self.filed[slot as usize] == STACKS + stack {
+                if self.filings[slot as usize].under == STACKS + stack {
                     return Some((slot, NextUse::In(self.farthest)));
                 }
                 slots.pop();
@@ -125,7 +164,7 @@ impl Order {
 
     /// Whether no known round needs the row in a slot.
     pub fn is_unknown(&self, slot: u32) -> bool {
-        self.filed[slot as usize] == UNKNOWN
+        self.filings.get(slot as usize).is_some_and(|filing| filing.under == UNKNOWN)
     }
 
     /// Slots whose rows no known round needs.
@@ -135,7 +174,13 @@ impl Order {
 
     /// Empty slots.
     pub fn vacancies(&self) -> u32 {
-        self.lists[FREE as usize].len
+        self.lists[FREE as usize].len + (self.slots - self.touched())
+    }
+
+    /// Slots up to the last that was ever filed.
+    #[allow(clippy::cast_possible_truncation)] // no more than there are
+    fn touched(&self) -> u32 {
+        self.filings.len() as u32
     }
 
     #[allow(clippy::cast_possible_truncation)] // made from a u32
@@ -160,28 +205,42 @@ impl Order {
         ends.len += 1;
         match second {
             NONE => ends.oldest = slot,
-            second => self.links[second as usize][0] = slot,
+            second => self.filings[second as usize].newer = slot,
         }
-        self.links[slot as usize] = [NONE, second];
-        self.filed[slot as usize] = list;
+        self.filings[slot as usize] = Filing { under: list, newer: NONE, older: second };
+    }
+
+    /// Puts the empty slots up to this one into their list.
+    fn touch(&mut self, slot: u32) {
+        debug_assert!(slot < self.slots, "slot {slot} of {}", self.slots);
+        while self.touched() <= slot {
+            let (own, ends) = (self.touched(), &mut self.lists[FREE as usize]);
+            let before = std::mem::replace(&mut ends.oldest, own);
+            ends.len += 1;
+            match before {
+                NONE => ends.newest = own,
+                before => self.filings[before as usize].older = own,
+            }
+            self.filings.push(Filing { under: FREE, newer: before, older: NONE });
+        }
     }
 
     /// Takes a slot out of its list, if it is in one.
     fn leave(&mut self, slot: u32) {
-        let list = self.filed[slot as usize];
-        if list >= STACKS {
+        self.touch(slot);
+        let Filing { under, newer, older } = self.filings[slot as usize];
+        if under >= STACKS {
             return;
         }
-        let [newer, older] = self.links[slot as usize];
-        let ends = &mut self.lists[list as usize];
+        let ends = &mut self.lists[under as usize];
         ends.len -= 1;
         match newer {
             NONE => ends.newest = older,
-            newer => self.links[newer as usize][1] = older,
+            newer => self.filings[newer as usize].older = older,
         }
         match older {
             NONE => ends.oldest = newer,
-            older => self.links[older as usize][0] = newer,
+            older => self.filings[older as usize].newer = newer,
         }
     }
 }

@@ -6,7 +6,7 @@
 //! Little-endian; `kernels/row_cache.cuh` reads the same bytes. Two arrays:
 //!
 //! ```text
-//! buckets      128 bytes each, aligned to 128; ceil(slots / 4) of them, at least 1
+//! buckets      128 bytes each, aligned to 128; more as more slots hold something, ceil(slots / 4) of them at most
 //!      0   8 × u64   id           the entry's row; all ones: no entry
 //!     64   8 × u32   slot         where the row is
 //!     96   8 × u32   generation   of the slot, when the entry was made
@@ -38,10 +38,16 @@ const _: () = {
     assert!(offset_of!(Bucket, second) == offset_of!(RowCacheBucket, generations));
 };
 
+/// Entries that the table has room for from the beginning, if there are as many slots. It is searched at random places,
+/// so that it be no larger than it has to matters: a few rows in a table for millions would each be far away.
+const ENTRIES_LEAST: usize = 1 << 12;
+
 /// Slots by id.
 #[derive(Clone, Debug)]
 pub(super) struct SlotTable {
     entries: Buckets,
+    /// How many there are.
+    named: usize,
     generations: Vec<u32>,
     /// The place of each slot's entry.
     places: Vec<Place>,
@@ -50,7 +56,27 @@ pub(super) struct SlotTable {
 impl SlotTable {
     /// A table of slots that hold nothing.
     pub fn new(slots: usize) -> Self {
-        Self { entries: Buckets::new(slots), generations: vec![0; slots], places: vec![0; slots] }
+        let entries = Buckets::new(slots.min(ENTRIES_LEAST));
+        Self { entries, named: 0, generations: vec![0; slots], places: vec![0; slots] }
+    }
+
+    /// Sees to it that so many more entries find a place; [`homes`](Self::homes) from before do not count any more.
+    pub fn reserve(&mut self, more: usize) {
+        let wanted = (self.named + more).min(self.generations.len());
+        if wanted <= self.entries.room() {
+            return;
+        }
+        let (mut entries, mut moved) =
+            (Buckets::new((2 * wanted).min(self.generations.len())), Vec::with_capacity(self.named));
+        for (id, words) in self.entries.all() {
+            let homes = entries.homes(id);
+            // Without a place for all, which all but never happens, those to come may be refused.
+            let Some(place) = entries.vacancy(homes, |other, _, _| other == EMPTY) else { return };
+            entries.put(place, id, words);
+            moved.push((words[0], place));
+        }
+        self.entries = entries;
+        moved.into_iter().for_each(|(slot, place)| self.places[slot as usize] = place);
     }
 
     /// Bytes held.
@@ -85,6 +111,7 @@ impl SlotTable {
         let Some(place) = self.entries.vacancy(homes, |other, _, _| other == EMPTY) else { return false };
         self.entries.put(place, id, [slot, self.generations[slot as usize]]);
         self.places[slot as usize] = place;
+        self.named += 1;
         true
     }
 
@@ -93,6 +120,7 @@ impl SlotTable {
         let generation = &mut self.generations[slot as usize];
         *generation = generation.wrapping_add(1);
         self.entries.put(self.places[slot as usize], EMPTY, [0; 2]);
+        self.named -= 1;
     }
 
     /// Buckets and generations, as a device has them.
@@ -127,6 +155,29 @@ mod tests {
         assert_eq!([5, 70].map(|id| find(&table, id)), [Some(2), None]);
         let (buckets, generations) = table.raw();
         assert_eq!(buckets.len() + size_of_val(generations), buckets_for(4) * size_of::<Bucket>() + 16);
+    }
+
+    #[test]
+    fn a_table_grows_with_what_it_holds() {
+        let mut table = SlotTable::new(1 << 20);
+        let small = table.bytes();
+        let slots = |round: u32| 3_000 * round..3_000 * (round + 1);
+        for round in 0..5 {
+            table.reserve(3_000);
+            assert!(slots(round).all(|slot| name(&mut table, 9 * u64::from(slot), slot)), "round {round}");
+            table.give_up(3_000 * round);
+        }
+        assert!(table.bytes() > small);
+        for slot in slots(0).start..slots(4).end {
+            let expected = (slot % 3_000 != 0).then_some(slot);
+            assert_eq!(find(&table, 9 * u64::from(slot)), expected);
+        }
+        (1..3_000).for_each(|slot| table.give_up(slot));
+        assert_eq!((find(&table, 9), find(&table, 9 * 3_001)), (None, Some(3_001)), "places moved along");
+        let (grown, mut full) = (table.bytes(), SlotTable::new(10));
+        table.reserve(100);
+        full.reserve(usize::MAX / 2);
+        assert_eq!((table.bytes(), full.bytes()), (grown, SlotTable::new(10).bytes()));
     }
 
     #[test]

@@ -329,7 +329,7 @@ proptest! {
             }
             if restores {
                 directory.look_up(&mut found);
-                directory.restore(&mut found, usize::MAX, &mut placed);
+                directory.restore(&mut found, (usize::MAX, |_| true), &mut placed);
                 model.restore();
             }
             directory.look_up(&mut found);

@@ -16,7 +16,12 @@ use crate::kernels_host::nn::{Inputs, twin_fuses};
 fn same(found: &CudaBuffer<f32>, expected: &[f32], what: &str) {
     let found = found.copy_to_host().unwrap();
     let (front, behind) = found.split_at(expected.len());
-    let bits = |values: &[f32]| values.iter().map(|value| if value.is_nan() { f32::NAN } else { *value }.to_bits()).collect::<Vec<_>>();
+    let bits = |values: &[f32]| {
+        values
+            .iter()
+            .map(|value| if value.is_nan() { f32::NAN } else { *value }.to_bits())
+            .collect::<Vec<_>>()
+    };
     assert_eq!(bits(front), bits(expected), "{what}");
     assert!(behind.iter().all(|value| value.is_nan()), "{what}: something behind the last value was written");
 }

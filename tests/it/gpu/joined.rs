@@ -87,8 +87,16 @@ fn rows_are_added_and_their_gradients_spread_on_a_gpu_as_on_the_tape() {
     let cuda = gpu();
     let on = On(&cuda);
     let mut draws = Draws::new(2);
-    for (rows, readers, cols) in [(1, 1, 1), (13, 90, 33), (50, 20, 100), (3, 400, 5)] {
-        let index: Vec<u32> = (0..readers).map(|_| draws.below(rows) as u32).collect();
+    for (rows, readers, cols) in [(1, 1, 1), (13, 90, 33), (50, 20, 100), (3, 400, 5), (20, 900, 40)] {
+        let mut index: Vec<u32> = (0..readers).map(|_| draws.below(rows) as u32).collect();
+        if rows == 20 {
+            // Hubs, and rows at the border between few readers and many, among others.
+            let counts = [600, 64, 65, 1, 2, 90];
+            let of_row = |(row, &count): (u32, &usize)| std::iter::repeat_n(3 * row, count);
+            let skewed: Vec<u32> = (0..).zip(&counts).flat_map(of_row).collect();
+            let turned = (0..skewed.len()).map(|i| skewed[i * 7 % skewed.len()]);
+            index.splice(..skewed.len(), turned);
+        }
         let (table, x) = (draws.floats(rows * cols, 1.0), draws.floats(readers * cols, 1.0));
         let d = draws.floats(readers * cols, 1.0);
         let inputs = Inputs::new(&[("x", cols, &x), ("table", cols, &table)]);

@@ -269,15 +269,15 @@ static inline int __syncthreads_count(int predicate) {
 }
 
 // Arithmetic rounded one by one, as it is written. Elsewhere the compiler fuses products and sums, as one for a GPU
-// does: it must not see what a result is made of.
+// does: it must see neither what a result is made of nor what an operand is.
 template <class T> static inline T rounded(T result) {
     asm("" : "+m"(result));
     return result;
 }
 static inline float __fmul_rn(float a, float b) { return rounded(a * b); }
-static inline float __fadd_rn(float a, float b) { return rounded(a + b); }
+static inline float __fadd_rn(float a, float b) { return rounded(rounded(a) + rounded(b)); }
 static inline double __dmul_rn(double a, double b) { return rounded(a * b); }
-static inline double __dadd_rn(double a, double b) { return rounded(a + b); }
+static inline double __dadd_rn(double a, double b) { return rounded(rounded(a) + rounded(b)); }
 static inline unsigned __float_as_uint(float x) { return (unsigned)gpu::bits(x); }
 static inline float __uint_as_float(unsigned bits) {
     float x;

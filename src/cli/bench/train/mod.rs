@@ -28,7 +28,7 @@ use crate::cli::eval::{ModelName, name_of};
 use crate::cli::{machine, output};
 use crate::config::{MatmulPrecision, SpillEngine};
 use crate::daemon::TierStatus;
-use crate::device::cuda::BusBytes;
+use crate::device::cuda::{BusBytes, Launching};
 use crate::device::matmul::Precision;
 use crate::device::{Device, keep_pages_small};
 use crate::feature::FeatureStore;
@@ -92,9 +92,9 @@ pub(super) struct TrainArgs {
     verify: bool,
     #[command(flatten)]
     compute: DeviceArgs,
-    /// Launch each kernel of a step by itself on a GPU, not all of them as one graph
-    #[arg(long)]
-    no_graph: bool,
+    /// How a step is launched on a GPU: as one graph, or kernel by kernel
+    #[arg(long, value_enum, default_value_t = Launch::Auto)]
+    launch: Launch,
     /// Batches over which gradients of the memory of neighbors and negatives are added up before they reach the memory
     /// updater; 0: none (models with messages, on the CPU)
     #[arg(long, value_name = "N", default_value_t = GRADIENT_DELAY_BATCHES)]
@@ -145,6 +145,27 @@ enum Prepare {
     Beside,
     /// On the step's thread, before it
     InTurn,
+}
+
+/// How a step is launched on a GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Launch {
+    /// The way that took less time in trials of some steps
+    Auto,
+    /// Recorded as a graph, with one launch
+    Graph,
+    /// With a launch for each kernel
+    Direct,
+}
+
+impl From<Launch> for Launching {
+    fn from(launch: Launch) -> Self {
+        match launch {
+            Launch::Auto => Self::Auto,
+            Launch::Graph => Self::Graph,
+            Launch::Direct => Self::Direct,
+        }
+    }
 }
 
 /// Digests of what was read, in the order of the steps.
@@ -283,8 +304,8 @@ fn trainer(
         TrainerOptions { model, gradient_delay_batches, precision, seed, ..TrainerOptions::default() };
     let mut trainer = Trainer::new(options, device)?;
     args.compute.prepare(&mut trainer);
-    if let (Device::Cuda(work), true) = (device, args.no_graph) {
-        work.ask_directly();
+    if let Device::Cuda(work) = device {
+        work.launch_steps(args.launch.into());
     }
     let sampler = trainer.device_sampler();
     sampler.iter().for_each(|sampler| sampler.open(graph));

@@ -62,7 +62,7 @@ impl RowCache {
         }
         self.fetch(rows, source)?;
         let first: Vec<u32> = self.found.misses()[..rows].to_vec();
-        self.directory.restore(&mut self.found, rows, &mut self.placed);
+        self.directory.restore(&mut self.found, (rows, |_| true), &mut self.placed);
         let dimension = self.dimension;
         let mut rows = first.iter().zip(self.fetched.chunks_exact(dimension.max(1)));
         for placed in &self.placed {
