@@ -16,7 +16,7 @@
 // lets it have (8 blocks per multiprocessor fill a GPU; through the bus 2 are enough and leave the rest to others).
 // Any grid gives the same bytes.
 //
-// Registers by NVRTC 13.0, sm_80/sm_90: fill_rows_1 48/47, fill_rows_4 60/62, fill_rows_8 64/64, fill_rows_16 72/73,
+// Registers by NVRTC 13.0, sm_80/sm_90: fill_rows_1 56/56, fill_rows_4 62/62, fill_rows_8 64/64, fill_rows_16 72/73,
 // gather_rows_1 58/58, gather_rows_4 64/64, gather_rows_8 64/64, gather_rows_16 73/71, scatter_rows_1 64/64,
 // scatter_rows_4 64/64, scatter_rows_8 73/72, scatter_rows_16 80/80. No spills.
 #include "rows.cuh"
@@ -36,7 +36,7 @@
                         wide != 0};                                                                             \
         copy_rows<COLUMN, SCATTER>(call, THREAD_OF_GRID, THREADS_OF_GRID);                                      \
     }                                                                                                           \
-    extern "C" __global__ void __launch_bounds__(256) fill_rows_##V(                                            \
+    extern "C" __global__ void __launch_bounds__(256, 2) fill_rows_##V(                                         \
         const u64* list, u64 count, u8* to, u64 to_stride, u64 rows, u64 width, u32 lanes_log2) {               \
         RowCopy call = {nullptr, to, 0, to_stride, width, list, count, rows, nullptr, lanes_log2, true};        \
         copy_rows<COLUMN, FILL>(call, THREAD_OF_GRID, THREADS_OF_GRID);                                         \

@@ -13,13 +13,15 @@ use crate::kernels_compile::nvrtc;
 use crate::stand_in::library;
 
 /// Steps that run everywhere, and those that may be skipped, with a word of the reason.
-const RUN: [&str; 12] = [
+const RUN: [&str; 14] = [
     "smoke",
     "check",
     "tests",
     "train-tgn-0",
+    "train-tgn-0-graph",
     "train-tgn-0-direct",
     "train-tgn-172",
+    "train-tgn-172-graph",
     "train-tgn-172-direct",
     "train-tgat-0",
     "train-graphmixer-0",

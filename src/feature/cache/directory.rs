@@ -2,6 +2,7 @@
 //! [`GpuRows`](super::GpuRows) moves rows accordingly.
 
 use super::buckets::Homes;
+use super::found::Found;
 use super::order::{NextUse, Order};
 use super::ranks::Ranks;
 use super::table::SlotTable;
@@ -42,48 +43,6 @@ pub struct Placed {
     pub row: u32,
     /// Where it belongs.
     pub slot: u32,
-}
-
-/// Where the rows of the current round are.
-#[derive(Clone, Debug, Default)]
-pub struct Found {
-    slots: Vec<u32>,
-    misses: Vec<u32>,
-    /// The state it was found in; see [`CacheDirectory::changes`].
-    changes: Option<u64>,
-}
-
-impl Found {
-    /// Means "in no slot".
-    pub const MISS: u32 = u32::MAX;
-
-    /// Nothing is found yet.
-    fn start_over(&mut self) {
-        self.slots.clear();
-        self.misses.clear();
-        self.changes = None;
-    }
-
-    /// The next row is in `slot`, or in none.
-    #[allow(clippy::cast_possible_truncation)] // fewer rows than that
-    fn push(&mut self, slot: Option<u32>) {
-        if slot.is_none() {
-            self.misses.push(self.slots.len() as u32);
-        }
-        self.slots.push(slot.unwrap_or(Self::MISS));
-    }
-
-    /// The slot of each row, or [`Self::MISS`].
-    #[must_use]
-    pub fn slots(&self) -> &[u32] {
-        &self.slots
-    }
-
-    /// Places in the round of the rows that are in no slot, ascending.
-    #[must_use]
-    pub fn misses(&self) -> &[u32] {
-        &self.misses
-    }
 }
 
 /// Slots by row, and the order in which they are evicted.
@@ -148,13 +107,12 @@ impl CacheDirectory {
     /// Bytes held.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        let found = &self.announced;
-        let lists = found.slots.capacity() + found.misses.capacity() + self.kept.capacity();
         self.table.bytes()
             + self.ids.len() * size_of::<u64>()
             + self.order.bytes()
             + self.window.bytes()
-            + lists * size_of::<u32>()
+            + self.announced.bytes()
+            + self.kept.capacity() * size_of::<u32>()
     }
 
     /// Counts so far.

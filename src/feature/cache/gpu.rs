@@ -24,7 +24,8 @@
 use std::sync::Arc;
 
 use super::buckets::EMPTY;
-use super::directory::{CacheDirectory, Found, Placed};
+use super::directory::{CacheDirectory, Placed};
+use super::found::Found;
 use crate::device::cuda::layers::put_rows;
 use crate::device::cuda::{CudaBuffer, CudaError, CudaWork, RowsInPlace};
 

@@ -34,13 +34,15 @@
 
 mod buckets;
 mod directory;
+mod found;
 mod gpu;
 mod order;
 mod ranks;
 mod table;
 mod window;
 
-pub use directory::{CacheCounts, CacheDirectory, Found, Placed};
+pub use directory::{CacheCounts, CacheDirectory, Placed};
+pub use found::Found;
 pub use gpu::{GpuRowCounts, GpuRows, RoundRows};
 
 #[cfg(test)]
