@@ -119,6 +119,14 @@ FN u32 occupied_slots(const AttentionShape& shape, const SlotSource& source, u64
 // The first slot whose bit is set, of one at least.
 FN u32 first_slot(u32 bits) { return (u32)__ffs((int)bits) - 1; }
 
+// This lane's columns of the row in the first slot of a seed whose bit is set, if there is one.
+template <u32 C>
+FN void load_first(const AttentionShape& shape, const SlotSource& source, u64 seed, u32 bits, float (&row)[C]) {
+    if (bits != 0) {
+        load_row<C>(shape, source, seed * shape.slots + first_slot(bits), row);
+    }
+}
+
 // One seed forward: y [H, padded] and weights [H, slots] of it. The softmax runs along: sums so far count relative to
 // the highest score so far.
 template <u32 H, u32 C>
@@ -134,18 +142,14 @@ FN void attend(const AttentionShape& shape, const SlotSource& source, const Mask
     }
     u32 occupied = occupied_slots(shape, source, seed);
     float next[C] = {};
-    if (occupied != 0) {
-        load_row<C>(shape, source, seed * shape.slots + first_slot(occupied), next);
-    }
+    load_first<C>(shape, source, seed, occupied, next);
     for (u32 left = occupied; left != 0;) {
         u32 slot = first_slot(left);
         float row[C];
         copy_columns<C>(row, next);
         left &= left - 1;
         // The row behind this one comes while this one is computed with.
-        if (left != 0) {
-            load_row<C>(shape, source, seed * shape.slots + first_slot(left), next);
-        }
+        load_first<C>(shape, source, seed, left, next);
 #pragma unroll
         for (u32 h = 0; h < H; h++) {
             float own = dot<C>(asked[h], row);
@@ -218,9 +222,7 @@ FN void attend_backward(const AttentionShape& shape, const SlotSource& source, c
     }
     u32 occupied = occupied_slots(shape, source, seed);
     float next[C] = {};
-    if (occupied != 0) {
-        load_row<C>(shape, source, seed * shape.slots + first_slot(occupied), next);
-    }
+    load_first<C>(shape, source, seed, occupied, next);
     for (u32 slot = 0, left = occupied; slot < shape.slots; slot++) {
         u64 at = seed * shape.slots + slot;
         float back[C] = {};
@@ -229,9 +231,7 @@ FN void attend_backward(const AttentionShape& shape, const SlotSource& source, c
             copy_columns<C>(row, next);
             left &= left - 1;
             // As forward.
-            if (left != 0) {
-                load_row<C>(shape, source, seed * shape.slots + first_slot(left), next);
-            }
+            load_first<C>(shape, source, seed, left, next);
 #pragma unroll
             for (u32 h = 0; h < H; h++) {
                 u64 index = (seed * H + h) * shape.slots + slot;

@@ -78,7 +78,7 @@ extern "C" __global__ void __launch_bounds__(256, 4) spread_rows(RowUsers users,
         if (item < items) {
             u32 begin = users.begin(item / across), end = users.end(item / across);
             u64 column = item % across * 32 + lane;
-            many = end - begin > USERS_MANY && begin < end;
+            many = end - begin > USERS_MANY;
             if (!many) {
                 finish(item, sum_of_users(users, d, stride, column, column < columns, begin, end, 1));
             }
@@ -89,7 +89,7 @@ extern "C" __global__ void __launch_bounds__(256, 4) spread_rows(RowUsers users,
         }
         for (item = first; item < min64(items, first + WARPS); item++) {
             u32 begin = users.begin(item / across), end = users.end(item / across);
-            if (begin >= end || end - begin <= USERS_MANY) {
+            if (end - begin <= USERS_MANY) {
                 continue;
             }
             u64 column = item % across * 32 + lane;

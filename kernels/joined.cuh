@@ -40,7 +40,7 @@ struct RowUsers {
     // Rows that the places may name.
     u32 rows;
 
-    FN u32 begin(u64 row) const { return min32(starts[row], count); }
+    FN u32 begin(u64 row) const { return min32(starts[row], end(row)); }
     FN u32 end(u64 row) const { return min32(starts[row + 1], count); }
 };
 

@@ -140,21 +140,13 @@ impl CacheDirectory {
         if rounds == 0 {
             announced.start_over();
         }
-        let mut homes = [[0; 2]; CHUNK_IDS];
-        for chunk in first.chunks(CHUNK_IDS) {
-            for (home, &place) in homes.iter_mut().zip(chunk) {
-                *home = table.homes(ids[place as usize]);
-                table.prefetch(*home);
+        table.find_all(first.iter().map(|&place| ids[place as usize]), |slot| {
+            kept.extend(slot);
+            // Of the current round all rows are its first ones, and here it is searched for them all.
+            if rounds == 0 {
+                announced.push(slot);
             }
-            for (&home, &place) in homes.iter().zip(chunk) {
-                let slot = table.find(ids[place as usize], home);
-                kept.extend(slot);
-                // Of the current round all rows are its first ones, and here it is searched for them all.
-                if rounds == 0 {
-                    announced.push(slot);
-                }
-            }
-        }
+        });
         order.file_all(kept.drain(..).map(|slot| (slot, NextUse::In(rounds))));
         if rounds == 0 {
             self.changes += 1;
@@ -172,18 +164,8 @@ impl CacheDirectory {
             std::mem::swap(found, &mut self.announced);
             return;
         }
-        let ids = self.window.ids();
         found.start_over();
-        let mut homes = [[0; 2]; CHUNK_IDS];
-        for chunk in ids.chunks(CHUNK_IDS) {
-            for (home, &id) in homes.iter_mut().zip(chunk) {
-                *home = self.table.homes(id);
-                self.table.prefetch(*home);
-            }
-            for (&home, &id) in homes.iter().zip(chunk) {
-                found.push(self.table.find(id, home));
-            }
-        }
+        self.table.find_all(self.window.ids().iter().copied(), |slot| found.push(slot));
         found.changes = Some(self.changes);
     }
 

@@ -28,6 +28,7 @@
 use std::mem::offset_of;
 
 use super::buckets::{Bucket, Buckets, EMPTY, Homes, Place};
+use super::window::CHUNK_IDS;
 use crate::device::cuda::twins::RowCacheBucket;
 
 /// What a device takes a bucket for: each column in the same place.
@@ -100,6 +101,20 @@ impl SlotTable {
     pub fn find(&self, id: u64, homes: Homes) -> Option<u32> {
         let [slot, generation] = self.entries.words(self.entries.find(id, homes)?);
         (self.generations[slot as usize] == generation).then_some(slot)
+    }
+
+    /// The slot that holds the row of each of `ids`, in their order. What a search reads is on its way before its turn.
+    pub fn find_all(&self, ids: impl Iterator<Item = u64>, mut each: impl FnMut(Option<u32>)) {
+        let (mut ids, mut homes) = (ids.peekable(), [(EMPTY, [0; 2]); CHUNK_IDS]);
+        while ids.peek().is_some() {
+            let mut len = 0;
+            for (home, id) in homes.iter_mut().zip(&mut ids) {
+                *home = (id, self.homes(id));
+                self.prefetch(home.1);
+                len += 1;
+            }
+            homes[..len].iter().for_each(|&(id, homes)| each(self.find(id, homes)));
+        }
     }
 
     /// Records that `slot`, which was empty, holds the row of `id` from here on; `false` if the table has an entry for
