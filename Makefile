@@ -5,7 +5,7 @@ CARGO_HOME ?= $(HOME)/.cargo
 export PATH := $(CARGO_HOME)/bin:$(CURDIR)/.cache/tools/bin:$(PATH)
 
 .PHONY: help demo test fuzz schemathesis debezium feast feed-bench soak kills check fmt compose-check chart-check manifests package peers ops-peers learn-peers index-peers \
-	overload device-run drift learning-curve cache-bench bus-bench cluster-bench partition replicas prequential models screenshots gpu
+	overload device-run drift learning-curve cache-bench bus-bench cluster-bench continual partition replicas prequential models screenshots gpu
 
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 18
@@ -156,6 +156,13 @@ cluster-bench: ## measure ranks that train together, and write page and figures;
 	@scripts/setup.sh test
 	cargo build --release --locked --bin evergraph
 	python3 -B benches/cluster/measure.py --data "$(DATA)"
+
+continual: ## measure how soon new events are learned, beside PyG's TGN; DATA=folder with wikipedia.csv.gz, 5.4 GB of packages
+	@[ -e "$(DATA)/wikipedia.csv.gz" ] || { echo "continual: there is no $(DATA)/wikipedia.csv.gz" >&2; exit 1; }
+	@scripts/setup.sh
+	cargo build --release --locked --bin evergraph
+	@. benches/environment.sh && environment .cache/ops/peers benches/ops/requirements.txt
+	python3 -B benches/continual/measure.py --data "$(DATA)"
 
 partition: ## count what machines would send if each had a part of the graph, and write page and figures; DATA=folder of event files
 	python3 -B benches/partition/simulate.py --data "$(DATA)"

@@ -44,7 +44,7 @@ pack() { strip -o "$BUNDLE/$2" "$1" && gzip -f "$BUNDLE/$2"; }
 pack target/release/evergraph evergraph
 pack "$tests" it
 cp scripts/gpu-check.sh benches/gpu/*.py "$BUNDLE/"
-cp benches/learn/{peer,stream,peer_pyg_tgn}.py "$BUNDLE/"
+cp benches/learn/{peer,stream,peer_pyg_tgn,peer_continual}.py "$BUNDLE/"
 rm "$BUNDLE"/test_*.py
 # For the Pythons that the pins name; where nothing can be fetched, PyG is measured only where it is installed.
 for python in 3.10 3.11 3.12 3.13 3.14; do

@@ -3,17 +3,20 @@
 # NVRTC and Python; uses PyTorch, compute-sanitizer and Nsight Compute where they are. Needs no Rust and no network.
 #
 #   make gpu DATA=FOLDER                before, on a machine with Rust: builds target/gpu
-#   scripts/gpu-check.sh A              there, with the bundle in target/gpu or beside this script; then B, C, D
+#   scripts/gpu-check.sh A              there, with the bundle in target/gpu or beside this script; then B, C, D, E
 #   python3 benches/gpu/publish.py OUT  afterwards, here: results, page and list of verified kernels under docs
 #
 # A  5 min  smoke check tests           the device opens; a kernel of each file; capture, update, launch; memory of the
 #                                       host read in place; every parity test. After a failure step tests-apart runs each
 #                                       test in a process of its own, and the check stops
-# B  7 min  train-* pyg-* profile       TGN without and with 172 features, by trials, as graphs, and kernel by kernel;
-#                                       TGAT; GraphMixer; PyG's TGN on the same GPU; the time of each kernel
+# B  7 min  train-* pyg-* profile       TGN without and with 172 features, by trials, as graphs, and kernel by kernel, and
+#                                       with gate and publishing; TGAT; GraphMixer; PyG's TGN on the same GPU; the time of
+#                                       each kernel
 # C  7 min  samples rows torch-* eval   sampling 1x10 and 2x10; rows in place, cached and copied; layers beside torch;
 #                                       average precision beside that of the CPU
-# D  7 min  sanitizer-*                 memcheck, racecheck, initcheck, synccheck
+# D  7 min  learn-* pyg-continual-* the daemon: what it learns in a second, and how soon it has learned new events, beside
+#                                       PyG's TGN that starts over with all events
+# E  7 min  sanitizer-*                 memcheck, racecheck, initcheck, synccheck
 #
 #   gpu-check.sh [--quick] [--resume] [--go-on] [--list] [GROUP|STEP]...
 #
@@ -371,18 +374,18 @@ profile() {
 export -f profile
 export profiler bundle
 
-# train NAME MODEL FEATURES EPOCHS [FLAG...]: a model alone; the first epoch fills caches and buffers.
+# train NAME MODEL FEATURES EPOCHS FLAG...: a model; the first epoch fills caches and buffers.
 train() {
     local epochs=$4
     [ -z "$quick" ] || epochs=2
     step "train-$1" 90 "$evergraph" bench train --events "$events" --model "$2" --row-dimension "$3" "${size[@]}" \
-        --epochs "$epochs" --alone --device cuda:0 "${@:5}" --json "$parts/train-$1.json"
+        --epochs "$epochs" --device cuda:0 "${@:5}" --json "$parts/train-$1.json"
 }
 peer() { step "$1" 90 python3 -B "$bundle/$2.py" "${@:3}"; }
 
 group B 420
 for features in 0 172; do
-    train "tgn-$features" tgn "$features" 6
+    train "tgn-$features" tgn "$features" 6 --alone
     peer "pyg-$features" peer_training "$events" "$features" "$parts/pyg-$features.json"
 done
 # Some three steps late in the stream, kernel by kernel: a graph would be one launch.
@@ -392,11 +395,12 @@ step profile 60 bash -c 'profile "$@"' profile "${launches[@]}" "$evergraph" ben
     --row-dimension 0 "${size[@]}" --epochs 1 --alone --device cuda:0 --launch direct
 for features in 0 172; do
     for launch in graph direct; do
-        train "tgn-$features-$launch" tgn "$features" 6 --launch "$launch"
+        train "tgn-$features-$launch" tgn "$features" 6 --alone --launch "$launch"
     done
+    train "tgn-$features-served" tgn "$features" 6
 done
-train tgat-0 tgat 0 3
-train graphmixer-0 graphmixer 0 3
+train tgat-0 tgat 0 3 --alone
+train graphmixer-0 graphmixer 0 3 --alone
 
 group C 420
 step samples 90 "$evergraph" bench sample --events "$events" --device cuda:0 ${quick:+--runs 1} --json "$parts/samples.json"
@@ -410,7 +414,19 @@ step eval 90 "$evergraph" eval --events "$events" --model tgn --protocol prequen
     ${quick:+--embedding-dimension 16} --batch-events "$([ -n "$quick" ] && echo 30 || echo 600)" --json "$parts/eval.json"
 [ ! -e "$bundle/eval-cpu.json" ] || [ -n "$list" ] || cp "$bundle/eval-cpu.json" "$parts/"
 
+# A daemon on some copies of the stream, of which the last events come in rounds.
+rounds=(--round-events 5000) copies=4 daemon=(--set learner.batch_events=600)
+[ -z "$quick" ] || rounds=(--round-events 60 --rounds 1)
+[ -z "$quick" ] || copies=1 daemon=(--set learner.batch_events=30 --set model.embedding_dimension=16 --set model.memory_dimension=16)
 group D 420
+for features in 0 172; do
+    step "learn-$features" 90 "$evergraph" bench learn --events "$events" --repeat "$copies" --row-dimension "$features" \
+        "${rounds[@]}" --set device.use=cuda:0 --set device.kernel_dir="$parts/kernels" "${daemon[@]}" \
+        --json "$parts/learn-$features.json"
+    peer "pyg-continual-$features" peer_rounds "$events" "$features" "$parts/pyg-continual-$features.json"
+done
+
+group E 420
 for tool in memcheck racecheck initcheck synccheck; do
     step "sanitizer-$tool" 105 env EVERGRAPH_GPU=small bash -c 'sanitize "$@"' sanitize "$tool" 105 \
         "$it" gpu::smoke gpu::capture::recorded_steps gpu::rows gpu::cache --test-threads=1

@@ -161,7 +161,7 @@ section!(/// `[device]`
 Device {
     #[serde(rename = "use", deserialize_with = "text::spec")] spec: DeviceSpec,
     memory_bytes_max: u64, row_cache_bytes: u64, graph_bytes: u64, graph_host_bytes: u64,
-    row_host_bytes: u64, kernel_dir: PathBuf,
+    row_host_bytes: u64, kernel_dir: PathBuf, verified_by: PathBuf,
 });
 section!(/// `[model]`
 Model {

@@ -5,28 +5,20 @@
 The first epoch is a warm-up; the median of the others counts. The clock stops when the GPU is done.
 """
 
-import importlib.util
 import json
 import os
 import statistics
 import subprocess
 import sys
 
-from torch_gpu import cannot, torch_on_gpu
+from torch_gpu import pyg_command
 
 BATCH_EVENTS, EPOCHS, LEARNING_RATE = 600, 3, 1e-3
 
 
 def main(events, features, out_path, *more):
-    torch_on_gpu(any_device=bool(more))
-    for package in ("numpy", "torch_geometric"):
-        if importlib.util.find_spec(package) is None:
-            cannot(f"{package} is not installed, and was not carried along for this Python")
-    folder = os.path.dirname(os.path.abspath(__file__))
-    beside = os.path.join(os.path.dirname(folder), "learn")
-    at = next((each for each in (folder, beside) if os.path.exists(os.path.join(each, "peer_pyg_tgn.py"))), folder)
-    command = [sys.executable, "-B", "-W", "ignore", os.path.join(at, "peer_pyg_tgn.py"), "--file", events]
-    command += ["--features", features]
+    command = pyg_command("peer_pyg_tgn.py", any_device=bool(more))
+    command += ["--file", events, "--features", features]
     command += ["--batch", BATCH_EVENTS, "--threads", os.cpu_count(), "--learning-rate", LEARNING_RATE]
     command += more or ["--device", "cuda"]
     words = ["facts"] + ["train"] * (1 + EPOCHS)

@@ -1,13 +1,13 @@
 """Publishes what `scripts/gpu-check.sh` left: results and log under docs/benchmarks/gpu, the fingerprints of verified
-kernels, the page, and the lines about the GPU in README. Standard library only. The list of verified kernels is written
-from the fingerprints by `UPDATE=1 cargo test --test it gpu_verified`.
+kernels in kernels/verified.json, the page, and the lines about the GPU in README. Standard library only. The list of
+verified kernels is written from the fingerprints by `UPDATE=1 cargo test --test it gpu_verified`.
 
     publish.py OUT        takes OUT/gpu-check.json and OUT/gpu-check.log
     publish.py            writes page and lines anew from the published results
     publish.py --check    only reports whether they are up to date
 
 Results are named after GPU and date; a later run of the same day takes their place. verified.json holds for each file
-of kernels its fingerprint when all parity tests passed last, and where that was.
+of kernels and each architecture of GPUs the fingerprint when all parity tests passed last, and where that was.
 """
 
 import json
@@ -27,7 +27,7 @@ PAGE = """# On a GPU
 <!-- Written by benches/gpu/publish.py from the results beside it: change those, not this. -->
 
 `make gpu DATA=FOLDER` builds a bundle; `gpu-check.sh` in it checks and measures on a machine with an NVIDIA GPU, its
-driver, NVRTC and Python, in four groups of at most eight minutes each. The head of `scripts/gpu-check.sh` lists them.
+driver, NVRTC and Python, in five groups of at most eight minutes each. The head of `scripts/gpu-check.sh` lists them.
 `python3 benches/gpu/publish.py OUT` publishes what it leaves. Which kernels have been verified since they last changed
 is in [kernels.md](kernels.md).
 
@@ -89,7 +89,7 @@ def with_lines(text, lines):
     return before + BEGIN + "\n" + lines + "\n" + END + rest.split(END)[1]
 
 
-def take(out, folder):
+def take(out, folder, kernels):
     """Copies the results of a run, and notes what it verified."""
     document = report.read(out / "gpu-check.json")
     if not document:
@@ -99,11 +99,12 @@ def take(out, folder):
     folder.mkdir(parents=True, exist_ok=True)
     for end in ("json", "log"):
         shutil.copy(out / f"gpu-check.{end}", folder / f"{name_of(document)}.{end}")
-    path, gpu = folder / "verified.json", document["machine"]["gpu"]
+    gpu, path = document["machine"]["gpu"], kernels / "verified.json"
     facts = {"gpu": gpu.get("name"), "driver": gpu.get("driver_version"), "date": document["measured"]}
     print("the list of verified kernels changes: UPDATE=1 cargo test --test it gpu_verified", file=sys.stderr)
-    verified = report.read(path) | {file: {"fingerprint": fingerprint} | facts for file, fingerprint in
-                                    document["verified"].items()}
+    verified = report.read(path)
+    for file, fingerprint in document["verified"].items():
+        verified.setdefault(file, {})[report.architecture(document)] = {"fingerprint": fingerprint} | facts
     path.write_text(json.dumps(verified, indent=1, sort_keys=True) + "\n")
 
 
@@ -118,7 +119,7 @@ def files(root):
 def main(root, arguments):
     check = "--check" in arguments
     for out in (Path(argument) for argument in arguments if not argument.startswith("--")):
-        take(out, root / "docs" / "benchmarks" / "gpu")
+        take(out, root / "docs" / "benchmarks" / "gpu", root / "kernels")
     for path, text in files(root):
         if not check:
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -15,6 +15,7 @@ import itertools
 import json
 import os
 import platform
+import statistics
 import subprocess
 import sys
 import traceback
@@ -25,9 +26,10 @@ import targets
 PARTS = {"rows": "rows.json", "torch_rows": "torch-rows.json", "torch_layers": "torch-layers.json",
          "samples": "samples.json", "torch_samples": "torch-samples.json", "eval": "eval.json",
          "eval_cpu": "eval-cpu.json"}
-TRAININGS = ("tgn-0", "tgn-0-graph", "tgn-0-direct", "tgn-172", "tgn-172-graph", "tgn-172-direct", "tgat-0",
-             "graphmixer-0")
+TRAININGS = ("tgn-0", "tgn-0-graph", "tgn-0-direct", "tgn-0-served", "tgn-172", "tgn-172-graph", "tgn-172-direct",
+             "tgn-172-served", "tgat-0", "graphmixer-0")
 PEERS_TRAINING = ("pyg-0", "pyg-172")
+DAEMONS, PEERS_CONTINUAL = ("learn-0", "learn-172"), ("pyg-continual-0", "pyg-continual-172")
 GPU_FIELDS = ("name", "driver_version", "memory.total", "pcie.link.gen.current", "pcie.link.width.current",
                "pcie.link.gen.max", "pcie.link.width.max", "clocks.sm", "clocks.max.sm", "power.limit")
 CHECKED = ("ok    device", "ok    cuda", "FAULT")
@@ -75,6 +77,8 @@ def gather(folder):
     runs = {name: part(f"train-{name}.json") for name in TRAININGS} | {name: part(f"{name}.json") for name in
                                                                          PEERS_TRAINING}
     document["training"] = {name: run for name, run in runs.items() if run}
+    runs = {name: part(f"{name}.json") for name in DAEMONS + PEERS_CONTINUAL}
+    document["continual"] = {name: run for name, run in runs.items() if run}
     document["steps"] = steps_of(read_lines(os.path.join(folder, "steps.jsonl")))
     document["verified"] = verified(document["steps"], part("fingerprints.json"))
     document["check"] = [line for line in read_lines(os.path.join(folder, "check.log")) if line.startswith(CHECKED)]
@@ -101,11 +105,18 @@ def machine(folder):
     path = os.path.join(folder, "machine.json")
     facts = read(path)
     if not facts:
-        facts = {"gpu": smi(GPU_FIELDS), "cpu": processor(), "cores": os.cpu_count(),
+        # Apart, since a driver that does not know a field reports none of all.
+        facts = {"gpu": smi(GPU_FIELDS) | smi(("compute_cap",)), "cpu": processor(), "cores": os.cpu_count(),
                  "kernel": platform.release()}
         with open(path, "w", encoding="utf-8") as file:
             json.dump(facts, file)
     return facts
+
+
+def architecture(document):
+    """What kernels were compiled for, as sm_90."""
+    capability = document["machine"]["gpu"].get("compute_cap")
+    return f"sm_{capability.replace('.', '')}" if capability else "unknown"
 
 
 def beside(ours, seconds, width=9):
@@ -170,12 +181,13 @@ def training_table(document):
         if not run:
             lines.append(f"{name:<16} not measured")
             continue
-        phases = ", ".join(f"{phase} {seconds:.3f}" for phase, seconds in run["phase_seconds"].items() if seconds)
+        phases = seconds_of(run["phase_seconds"])
         rate = targets.training_rate(document, name)
         lines.append(f"{name:<16} {run.get('device', 'cpu'):<7} {run['events']:>8} {run['row_dimension']:>4} "
                      f"{rate:>10,.0f} {run['loss']:>8.4f}  {phases}")
         if "gpu_use" in run:
             lines.append("                 " + gpu_use(run["gpu_use"]))
+            lines.append("                 " + costs(run))
     for name in PEERS_TRAINING:
         run = runs.get(name)
         if not run:
@@ -183,6 +195,50 @@ def training_table(document):
             continue
         lines.append(f"{name:<16} {run['device']:<7} {run['events']:>8} {run['row_dimension']:>4} "
                      f"{run['events_per_second']:>10,.0f} {run['loss']:>8.4f}  {run['peer']}")
+    return lines
+
+
+def costs(run):
+    """What a million events took."""
+    use, missing = run["gpu_use"], float("nan")
+    bus = {kind: use.get(f"bus_bytes_{kind}_per_event", missing) for kind in ("to_gpu", "to_host", "read_in_place")}
+    cpu, joules = (run.get(f"{what}_per_million_events") for what in ("cpu_seconds", "gpu_joules"))
+    return (f"for a million events: {f'{cpu:.1f} s of the CPU' if cpu else 'CPU time unknown'}, "
+            f"{f'{joules:,.0f} J of the GPU' if joules else 'energy of the GPU unknown'}, over the bus {bus['to_gpu']:,.0f} MB "
+            f"to the GPU, {bus['to_host']:,.0f} MB to the host and {bus['read_in_place']:,.0f} MB read in place")
+
+
+def seconds_of(phases):
+    return ", ".join(f"{phase} {seconds:.3f}" for phase, seconds in phases.items() if seconds)
+
+
+def spread_of(seconds):
+    return f"{statistics.median(seconds):.3f} s ({min(seconds):.3f} to {max(seconds):.3f})"
+
+
+def continual_table(document):
+    runs = document.get("continual", {})
+    lines = ["a daemon that learns a stream, and events that arrive in rounds"]
+    for name in DAEMONS:
+        run = runs.get(name)
+        if not run:
+            lines.append(f"{name:<18} not measured")
+            continue
+        rounds = run["each_round"]
+        learned, stored = ([each[f"{what}_seconds"] for each in rounds] for what in ("learned", "acknowledged"))
+        lines += [f"{name:<18} {run['events_per_second']:,.0f} events/s of {run['events']:,} in history, on {run['device']}; "
+                  f"{run['skipped_events']:,} events without a gradient step",
+                  f"{'':<18} seconds by phase: {seconds_of(run['phase_seconds'])}",
+                  f"{'':<18} rounds of {run['round_events']:,}: acknowledged after {spread_of(stored)}, learned after "
+                  f"{spread_of(learned)}"]
+    for name in PEERS_CONTINUAL:
+        run = runs.get(name)
+        if not run:
+            lines.append(f"{name:<18} not measured")
+            continue
+        lines.append(f"{name:<18} rounds of {run['round_events']:,} behind {run['events']:,} events, on {run['device']}, "
+                     f"{run['peer']}: retrained in {spread_of(run['retrained_seconds'])}, continued in "
+                     f"{spread_of(run['continued_seconds'])}")
     return lines
 
 
@@ -240,7 +296,7 @@ def step_lines(document):
 
 def table(document):
     parts = [row_table(document), sample_table(document), layer_table(document), training_table(document),
-             accuracy_lines(document), target_table(document["targets"]) if document["targets"] else
+             continual_table(document), accuracy_lines(document), target_table(document["targets"]) if document["targets"] else
              ["a quick run: no target is judged"], step_lines(document)]
     return "\n\n".join("\n".join(part) for part in parts if part)
 

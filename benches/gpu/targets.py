@@ -3,6 +3,8 @@ that is not in the document is never invented; where a target is about many poin
 only.
 """
 
+import statistics
+
 MET, MISSED, UNKNOWN = "met", "missed", "not measured"
 
 PARITY_STEP = "tests"
@@ -13,6 +15,8 @@ ZERO_COPY_SHARE, DEVICE_SHARE = 0.80, 0.70
 CALL_ROWS, CALL_SECONDS = 1_000, 40e-6
 LESS_TIME = 0.47
 TRAIN_RATE, TRAIN_RATIO = 500_000, 10
+# A daemon, and a trainer that starts over when events arrive.
+DAEMON_RATE, SOONER = 200_000, 21.1
 # Rounding differs between devices, and with it which way training goes.
 PRECISION_GAP = 0.01
 # Runs of TGN that are judged: features of an event, and their name.
@@ -21,7 +25,8 @@ TRAININGS = ((0, "no features"), (172, "172 features"))
 
 def verdicts(document):
     """All targets, in the order in which they are asked for."""
-    return [parity(document), *samples(document), *rows(document), *training(document), accuracy(document)]
+    return [parity(document), *samples(document), *rows(document), *training(document), *continual(document),
+            accuracy(document)]
 
 
 def verdict(what, target, holds, measured):
@@ -131,6 +136,25 @@ def training(document):
             continue
         ratio = ours / peer["events_per_second"]
         yield verdict(what, target, ratio >= TRAIN_RATIO, f"{ratio:.1f}, PyG {peer['events_per_second']:,.0f} events/s")
+
+
+def continual(document):
+    runs = document.get("continual", {})
+    for width, said in TRAININGS:
+        ours, peer = runs.get(f"learn-{width}"), runs.get(f"pyg-continual-{width}")
+        ours = ours if ours and ours["device"].startswith("cuda") else None
+        what = f"events that the daemon ingests, tests and trains TGN on, batches of 600, {said}"
+        target = f"{DAEMON_RATE:,} events/s"
+        rate = ours and ours["events_per_second"]
+        yield verdict(what, target, rate >= DAEMON_RATE, f"{rate:,.0f}") if ours else missing(what, target)
+        what = f"new events until the daemon has learned them, beside PyG's TGN retrained on this GPU, {said}"
+        target = f"{SOONER} times sooner"
+        if not (ours and peer and peer["device"] == "cuda" and peer["round_events"] == ours["round_events"]):
+            yield missing(what, target)
+            continue
+        soon, late = ours["learned_seconds"]["median"], statistics.median(peer["retrained_seconds"])
+        yield verdict(what, target, late / soon >= SOONER,
+                      f"{late / soon:.0f}: {ours['round_events']:,} events in {soon:.3f} s, PyG {late:.1f} s")
 
 
 def accuracy(document):

@@ -37,7 +37,7 @@ def row(width, count, **more):
 # How a run on a GPU used it.
 GPU_USE = {"graph_steps": 1_600, "graphs_updated": 1_590, "graphs_built": 10, "direct_steps": 0, "failed_steps": 0,
             "kept_bytes": 1, "edge_rows_hit": 900, "edge_rows_missed": 100, "edge_rows_bypassed": 0,
-            "samples_on_gpu": 1_600, "samples_on_cpu": 0}
+            "samples_on_gpu": 1_600, "samples_on_cpu": 0, "bus_bytes_to_gpu_per_event": 700.4}
 
 
 def trained(rate, device="cuda", width=0):
@@ -45,12 +45,26 @@ def trained(rate, device="cuda", width=0):
     epochs = [{"seconds": 100.0}] + [{"seconds": 1000 / rate}] * 3
     phases = {"forward": 0.01, "gate": 0.0}
     return {"device": device, "events": 1000, "row_dimension": width, "each_epoch": epochs, "loss": 1.25,
-            "phase_seconds": phases} | ({"gpu_use": GPU_USE} if device == "cuda" else {})
+            "phase_seconds": phases, "cpu_seconds_per_million_events": 7.25,
+            "gpu_joules_per_million_events": 1234.5} | ({"gpu_use": GPU_USE} if device == "cuda" else {})
 
 
 def peer(rate, width=0):
     return {"peer": "PyG 9", "device": "cuda", "events": 1000, "row_dimension": width, "events_per_second": rate,
             "loss": 1.3}
+
+
+def daemon(rate, seconds, width=0):
+    """A run of a daemon whose rounds took so many seconds."""
+    rounds = [{"acknowledged_seconds": seconds / 2, "learned_seconds": each * seconds} for each in (0.9, 1, 1.1)]
+    return {"device": "cuda:0: made up", "events": 600_000, "events_per_second": rate, "row_dimension": width,
+            "phase_seconds": {"forward": 1.5, "exchange": 0.0}, "skipped_events": 0, "round_events": 5_000,
+            "learned_seconds": spread(seconds), "each_round": rounds}
+
+
+def retrained(*seconds):
+    return {"peer": "PyG 9", "device": "cuda", "events": 100_000, "round_events": 5_000, "retrained_seconds": seconds,
+            "continued_seconds": [0.5]}
 
 
 def parts():
@@ -72,6 +86,9 @@ def parts():
         "train-tgn-0.json": trained(600e3), "train-tgn-172.json": trained(550e3, width=172),
         "train-tgat-0.json": trained(9e3), "train-graphmixer-0.json": trained(8e3),
         "pyg-0.json": peer(30e3), "pyg-172.json": peer(20e3, 172),
+        "train-tgn-0-served.json": trained(400e3), "train-tgn-172-served.json": trained(300e3, width=172),
+        "learn-0.json": daemon(250e3, 0.05), "learn-172.json": daemon(210e3, 0.1, 172),
+        "pyg-continual-0.json": retrained(9, 11, 10), "pyg-continual-172.json": retrained(12, 12, 12),
         "eval.json": {"mean_average_precision": 0.9512}, "eval-cpu.json": {"mean_average_precision": 0.9500},
     }
 
@@ -104,18 +121,25 @@ class Verdicts(unittest.TestCase):
         found = document(parts())
         self.assertEqual({verdict for verdict, _ in said(found).values()}, {targets.MET}, said(found))
         self.assertEqual(about(found, "TGN trained", "no features"), ("met", "600,000"))
-        self.assertEqual(about(found, "PyG", "172"), ("met", "27.5, PyG 20,000 events/s"))
+        self.assertEqual(about(found, "beside PyG's TGN on", "172"), ("met", "27.5, PyG 20,000 events/s"))
         self.assertEqual(about(found, "call of 1,000")[1], "30.0 µs at worst, 1,000 rows of 344 B")
         self.assertEqual(about(found, "gather by the CPU")[1], "57% at worst, 1,000 rows of 688 B")
-        self.assertIn("12 of 12 met, 0 missed, 0 not measured", report.table(found))
+        self.assertEqual(about(found, "daemon ingests", "no features"), ("met", "250,000"))
+        self.assertEqual(about(found, "daemon has learned", "no features"),
+                         ("met", "200: 5,000 events in 0.050 s, PyG 10.0 s"))
+        self.assertIn("16 of 16 met, 0 missed, 0 not measured", report.table(found))
+        rounds = "rounds of 5,000: acknowledged after 0.025 s (0.025 to 0.025), learned after 0.050 s (0.045 to 0.055)"
+        self.assertIn(rounds, report.table(found))
         use = "1,600 steps as graphs (1,590 updated, 10 built), 0 kernel by kernel, 0 failed; 90.0% of 1,000 edge rows hit"
         self.assertIn(use, report.table(found))
+        costs = "for a million events: 7.2 s of the CPU, 1,234 J of the GPU, over the bus 700 MB to the GPU, nan MB to the host"
+        self.assertIn(costs, report.table(found))
 
     def test_nothing_is_said_of_what_was_not_measured(self):
         found = document({}, steps=[])
         self.assertEqual({each for each in said(found).values()}, {(targets.UNKNOWN, None)})
         table = report.table(found)
-        self.assertIn("0 of 12 met, 0 missed, 12 not measured", table)
+        self.assertIn("0 of 16 met, 0 missed, 16 not measured", table)
         for line in ("rows gathered: not measured", "samples: not measured", "layers: not measured"):
             self.assertIn(line, table)
         self.assertIn("pyg-0            not measured", table)
@@ -150,8 +174,8 @@ class Verdicts(unittest.TestCase):
         made["samples.json"]["uniform_2x10_batches_per_second"] = 4_999
         found = document(made, steps=[{"step": "tests", "ok": True}, {"step": "tests", "ok": False}])
         self.assertEqual(about(found, "TGN trained", "no features"), ("missed", "499,000"))
-        self.assertEqual(about(found, "PyG", "172")[0], "missed")
-        self.assertEqual(about(found, "PyG", "no features")[0], "met")
+        self.assertEqual(about(found, "beside PyG's TGN on", "172")[0], "missed")
+        self.assertEqual(about(found, "beside PyG's TGN on", "no features")[0], "met")
         self.assertEqual(about(found, "uniform"), ("missed", "4,999"))
         self.assertEqual(about(found, "kernels agree")[0], "missed", "the last run of a step counts")
 
@@ -159,12 +183,25 @@ class Verdicts(unittest.TestCase):
         for spoil in ({"device": "cpu"}, {"events": 7}):
             made = parts()
             made["pyg-0.json"] |= spoil
-            self.assertEqual(about(document(made), "PyG", "no features"), ("not measured", None))
+            self.assertEqual(about(document(made), "beside PyG's TGN on", "no features"), ("not measured", None))
         made = parts()
         made["train-tgn-0.json"]["device"] = "cpu"
         found = document(made)
         self.assertEqual(about(found, "TGN trained", "no features")[0], "not measured")
-        self.assertEqual(about(found, "PyG", "no features")[0], "not measured")
+        self.assertEqual(about(found, "beside PyG's TGN on", "no features")[0], "not measured")
+
+    def test_a_daemon_is_beside_a_peer_with_the_same_rounds_on_the_same_gpu(self):
+        made = parts()
+        made["learn-0.json"] = daemon(199e3, 0.5)
+        found = document(made)
+        self.assertEqual(about(found, "daemon ingests", "no features"), ("missed", "199,000"))
+        self.assertEqual(about(found, "daemon has learned", "no features")[0], "missed")
+        for spoil in ({"device": "cpu"}, {"round_events": 7}):
+            made = parts()
+            made["pyg-continual-0.json"] |= spoil
+            self.assertEqual(about(document(made), "daemon has learned", "no features"), ("not measured", None))
+        made["learn-0.json"]["device"] = "cpu: auto: no GPU"
+        self.assertEqual(about(document(made), "daemon ingests", "no features"), ("not measured", None))
 
     def test_precision_that_differs_from_the_cpus_is_missed(self):
         made = parts()
@@ -203,7 +240,8 @@ while [ "$#" != 0 ]; do [ "$1" != --json ] || cp "$FIGURES/${2##*/}" "$2"; shift
 # A command on a lent machine ends after ten minutes, transfers included.
 GROUP_SECONDS_MAX = 480
 OURS = {"smoke", "check", "tests", "train-tgn-0", "train-tgn-0-graph", "train-tgn-0-direct", "train-tgn-172",
-        "train-tgn-172-graph", "train-tgn-172-direct", "train-tgat-0", "train-graphmixer-0", "samples", "rows", "eval"}
+        "train-tgn-172-graph", "train-tgn-172-direct", "train-tgn-0-served", "train-tgn-172-served", "train-tgat-0",
+        "train-graphmixer-0", "samples", "rows", "eval", "learn-0", "learn-172"}
 
 
 class Script(unittest.TestCase):
@@ -419,7 +457,7 @@ initcheck) echo "========= Error: Device not supported"; echo "test result: FAIL
 synccheck) echo "Unable to attach to a child"; echo "========= ERROR SUMMARY: 10 errors"; exit 9 ;;
 esac
 """)
-        done, _, steps = self.check("D")
+        done, _, steps = self.check("E")
         self.assertEqual(done.returncode, 1, done.stderr)
         self.assertTrue(steps["sanitizer-memcheck"]["ok"])
         self.assertFalse(steps["sanitizer-racecheck"]["ok"])
@@ -433,7 +471,7 @@ initcheck) echo "test result: FAILED"; echo "========= ERROR SUMMARY: 0 errors";
 synccheck) echo "========= Barrier error detected"; kill -9 $$ ;;
 esac
 """)
-        _, _, steps = self.check("D")
+        _, _, steps = self.check("E")
         self.assertIn("instrumented", steps["sanitizer-memcheck"]["skipped"])
         for tool in ("racecheck", "initcheck", "synccheck"):
             self.assertFalse(steps[f"sanitizer-{tool}"]["ok"], tool)
@@ -442,12 +480,12 @@ esac
         self.program("nvidia-smi", "#!/bin/sh\nexit 1\n")
         done, _, _ = self.check("--list")
         lines = [line.split() for line in done.stdout.splitlines()]
-        self.assertEqual({line[0] for line in lines}, set("ABCD"), done.stderr)
+        self.assertEqual({line[0] for line in lines}, set("ABCDE"), done.stderr)
         self.assertTrue(OURS < {line[1] for line in lines})
         self.assertTrue(all(0 < int(line[2]) <= GROUP_SECONDS_MAX for line in lines))
         with open(os.path.join(self.bundle, "gpu-check.sh"), encoding="utf-8") as script:
-            groups = re.findall(r"^group ([A-D]) (\d+)$", script.read(), re.MULTILINE)
-        self.assertTrue(len(groups) == 4 and all(int(limit) <= GROUP_SECONDS_MAX for _, limit in groups), groups)
+            groups = re.findall(r"^group ([A-E]) (\d+)$", script.read(), re.MULTILINE)
+        self.assertTrue(len(groups) == 5 and all(int(limit) <= GROUP_SECONDS_MAX for _, limit in groups), groups)
 
     def test_without_a_driver_nothing_is_checked(self):
         self.program("nvidia-smi", "#!/bin/sh\necho no devices were found\n")
@@ -462,13 +500,14 @@ class Published(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.root, self.out = Path(folder.name), Path(folder.name) / "out"
         self.out.mkdir()
+        (self.root / "kernels").mkdir()
         (self.root / "README.md").write_text(f"# A\n{publish.BEGIN}\nold\n{publish.END}\nmore\n")
         self.gpu = self.root / "docs" / "benchmarks" / "gpu"
 
     def leave(self, made, steps, **more):
         found = document(made, steps)
         facts = {"version": "v1", "measured": "2026-12-01", "quick": False, "events": "w.csv.gz",
-                 "machine": {"gpu": {"name": "NVIDIA H100 80GB"}, "cpu": "c", "cores": 2}}
+                 "machine": {"gpu": {"name": "NVIDIA H100 80GB", "compute_cap": "9.0"}, "cpu": "c", "cores": 2}}
         (self.out / "gpu-check.json").write_text(json.dumps(facts | found | more))
         (self.out / "gpu-check.log").write_text("log\n")
 
@@ -486,9 +525,9 @@ class Published(unittest.TestCase):
         page = (self.gpu / "README.md").read_text()
         self.assertIn("| TGN trained, batches of 600, no features | 500,000 events/s | 400,000 | missed |", page)
         self.assertTrue((self.gpu / "nvidia-h100-80gb-2026-12-01.log").exists())
-        verified = report.read(self.gpu / "verified.json")
-        self.assertEqual(verified["b.cu"]["fingerprint"], "2e")
-        self.assertEqual(verified["b.cu"]["date"], "2026-12-01")
+        verified = report.read(self.root / "kernels" / "verified.json")
+        self.assertEqual(verified["b.cu"]["sm_90"]["fingerprint"], "2e")
+        self.assertEqual(verified["b.cu"]["sm_90"]["date"], "2026-12-01")
         publish.main(self.root, ["--check"])
         (self.gpu / "README.md").write_text(page.replace("missed", "met"))
         with self.assertRaises(SystemExit):
@@ -496,7 +535,7 @@ class Published(unittest.TestCase):
         # A later run whose tests failed verifies nothing and takes nothing back.
         self.leave(made, [{"step": "smoke", "ok": True}, {"step": "tests", "ok": False}], measured="2026-12-02")
         publish.main(self.root, [str(self.out)])
-        self.assertEqual(report.read(self.gpu / "verified.json"), verified)
+        self.assertEqual(report.read(self.root / "kernels" / "verified.json"), verified)
         self.assertIn("2026-12-02", (self.root / "README.md").read_text())
 
     def test_a_quick_run_is_not_published(self):

@@ -1,5 +1,7 @@
 """The GPU as torch sees it, and its clock: what all peers of this folder share."""
 
+import importlib.util
+import os
 import statistics
 import sys
 
@@ -15,6 +17,18 @@ def torch_on_gpu(any_device=False):
     if not any_device and not torch.cuda.is_available():
         cannot("torch sees no GPU")
     return torch, "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def pyg_command(script, any_device=False):
+    """How to run a script that trains a model of PyG. Exits with a reason where that cannot be done."""
+    torch_on_gpu(any_device)
+    for package in ("numpy", "torch_geometric"):
+        if importlib.util.find_spec(package) is None:
+            cannot(f"{package} is not installed, and was not carried along for this Python")
+    folder = os.path.dirname(os.path.abspath(__file__))
+    beside = os.path.join(os.path.dirname(folder), "learn")
+    at = next((each for each in (folder, beside) if os.path.exists(os.path.join(each, script))), folder)
+    return [sys.executable, "-B", "-W", "ignore", os.path.join(at, script)]
 
 
 def cannot(reason):

@@ -8,8 +8,8 @@ use clap::Args;
 use serde::Serialize;
 
 use super::output;
-use crate::device::cuda::{BusBytes, Cuda, CudaOptions, CudaWork};
-use crate::device::{Device, DeviceSpec};
+use crate::device::cuda::{BusBytes, Cuda, CudaOptions, CudaWork, EnergyMeter};
+use crate::device::{Device, DeviceSpec, probe};
 use crate::sampler::{DeviceSampler, DeviceSamplerOptions};
 use crate::train::Trainer;
 
@@ -157,6 +157,13 @@ impl DeviceArgs {
             multiprocessors: gpu.multiprocessors,
         };
         Ok((cuda, facts))
+    }
+
+    /// What counts the GPU's energy, if a GPU computes and something does.
+    #[must_use]
+    pub fn energy_meter(&self) -> Option<EnergyMeter> {
+        let DeviceSpec::Cuda(number) = self.device else { return None };
+        EnergyMeter::of(&probe().cuda.devices.get(number)?.bus)
     }
 
     /// The device that models compute on, and facts about the GPU, if it is one.

@@ -4,10 +4,11 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use super::automatic_device;
 use crate::api::{Health, State};
 use crate::config::Config;
 use crate::device::cuda::{Cuda, CudaOptions, CudaWork};
-use crate::device::{CudaFound, Device, DeviceSpec, probe};
+use crate::device::{CudaFound, Device, DeviceSpec, Probe, probe};
 use crate::metrics::{Metrics, set_count};
 
 /// Reports to health and metrics that the GPU failed during training.
@@ -41,9 +42,7 @@ impl DeviceSelection {
             return cpu("cpu: device.use = \"cpu\"".to_owned());
         }
         let seen = probe();
-        let DeviceSpec::Cuda(number) = spec else {
-            return Self { found: Some(seen.cuda), ..cpu(seen.reason) };
-        };
+        let DeviceSpec::Cuda(number) = spec else { return Self::automatic(config, kernel_dir, seen) };
         let options = CudaOptions {
             memory_bytes_max: config.device.memory_bytes_max,
             kernel_dir,
@@ -67,6 +66,21 @@ impl DeviceSelection {
             Err(error) => short(error.to_string()),
         };
         Self { found: Some(seen.cuda), ..placement }
+    }
+
+    /// The first GPU if it is there, verified and faster than the CPU, else the CPU.
+    fn automatic(config: &Config, kernel_dir: Option<PathBuf>, seen: Probe) -> Self {
+        let Probe { reason, cuda: found, .. } = seen;
+        let can_be_used = found.problem.is_none() && !found.devices.is_empty();
+        let (device, reason, gpu) = match automatic_device::choose(config, kernel_dir, &found) {
+            Ok((gpu, why)) => {
+                let reason = format!("{}: device.use = \"auto\": {why}", gpu.describe());
+                (Device::Cuda(CudaWork::new(gpu.clone())), reason, Some(gpu))
+            }
+            Err(why) if can_be_used => (Device::Cpu, format!("{reason}; \"auto\" does not: {why}"), None),
+            Err(_) => (Device::Cpu, reason, None),
+        };
+        Self { device, reason, found: Some(found), shortfall: None, gpu }
     }
 
     /// The options of the configured GPU, if any.

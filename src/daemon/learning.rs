@@ -12,7 +12,7 @@ use crate::device::Device;
 use crate::event::EdgeId;
 use crate::learner::checkpoint::Checkpoint;
 use crate::learner::{Around, Learned, Learner, LearnerOptions, Recorders, Shared};
-use crate::train::LoadError;
+use crate::train::{LoadError, Trainer};
 
 /// What the learner goes on from: the checkpoint that was found, or nothing.
 pub(super) fn open_learned(
@@ -45,6 +45,13 @@ pub(super) fn hold_stream(learned: &Learned, first: EdgeId) -> Result<()> {
     Ok(())
 }
 
+/// Gives a trainer what it may use of a GPU's memory, and of main memory for it.
+pub(super) fn use_device_memory(config: &Config, trainer: &mut Trainer) {
+    trainer.cache_rows(config.device.row_cache_bytes);
+    trainer.read_rows_in_place(config.device.row_host_bytes);
+    trainer.sample_on_device(config.sampler_options());
+}
+
 pub(super) fn open_learner(
     config: &Config,
     store: &Store,
@@ -53,9 +60,7 @@ pub(super) fn open_learner(
     starting: &Starting<'_>,
 ) -> Result<Learner> {
     let learner = &config.learner;
-    learned.trainer.cache_rows(config.device.row_cache_bytes);
-    learned.trainer.read_rows_in_place(config.device.row_host_bytes);
-    learned.trainer.sample_on_device(config.sampler_options());
+    use_device_memory(config, &mut learned.trainer);
     let paused = TrainingPause::of(&parts.catalog.lock())?;
     if let Some(TrainingPause { by, .. }) = &paused {
         tracing::warn!(by, "training stays paused by an operator");

@@ -11,6 +11,7 @@
 //! decisions about the weights of a stopped daemon are in [`promotion`].
 
 mod anomalies;
+mod automatic_device;
 pub mod backup;
 mod beginning;
 mod checkpoint_keeping;
@@ -46,6 +47,7 @@ pub mod takeover;
 mod threads;
 mod tiers;
 mod training;
+mod verified_kernels;
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,7 +1,7 @@
 //! What the loop measures: quality on a batch before it is learned, the time of each phase, end-to-end freshness.
 //! Changes neither weights nor memory.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use super::step::{Taken, world};
 use super::{BatchQuality, LearnBatch, Learner};
@@ -13,10 +13,31 @@ use crate::sampler::{DeviceSampler, SampleCounts};
 use crate::train::ranking::{average_precision, reciprocal_rank, roc_auc};
 use crate::train::{PhaseSeconds, RankQuery, StepMode, StepReport, TrainError};
 
+/// As many positives are ranked at once, in one pass: a pass for each took a tenth of the learner's time.
+pub(super) const RANKS_AT_ONCE: usize = 8;
+
+/// Seconds that a batch takes besides its step.
+#[derive(Default)]
+pub(super) struct BesideStep {
+    /// To rank positives against candidates.
+    pub rank: f64,
+    /// To score the batch by EdgeBank.
+    pub baseline: f64,
+    /// To decide on weights, and to publish what was learned.
+    pub publish: f64,
+}
+
+/// Does some work, and has the seconds that it took.
+pub(super) fn timed<R>(seconds: &mut f64, work: impl FnOnce() -> R) -> R {
+    let clock = Instant::now();
+    let done = work();
+    *seconds = clock.elapsed().as_secs_f64();
+    done
+}
+
 impl Learner {
     /// Ranks a few positives of the prepared batch against candidates drawn like negatives, the true destination
-    /// left out: in proportion to the events that are scored, since to rank one takes as long as to score some 30.
-    /// Changes no state. `None` if nothing was ranked.
+    /// left out: in proportion to the events that are scored, those of several batches at once. Changes no state. `None` if nothing was ranked.
     pub(super) fn mean_reciprocal_rank(&mut self, batch: &LearnBatch) -> Result<Option<f64>, TrainError> {
         let (queries, due) = self.ranks_due();
         if queries == 0 {
@@ -35,15 +56,15 @@ impl Learner {
                 ranked.push((i, candidates));
             }
         }
-        let asked = queries;
+        let asked = ranked.len();
         let queries: Vec<RankQuery<'_>> = ranked
             .iter()
             .map(|(i, candidates)| RankQuery { src: batch.src[*i], time: batch.times[*i], candidates })
             .collect();
         let world = world(&self.shared.engine, (&self.node_rows, self.sampler.as_ref()), batch);
         let scores = self.trainer.score_queries(&world, &queries)?;
-        // A failure above is retried.
-        self.ranks_due = (due - asked as f64).max(0.0);
+        // A failure above is retried. What nobody could be ranked against stays due, and does not add up.
+        self.ranks_due = (due - asked as f64).clamp(0.0, RANKS_AT_ONCE.max(self.options.rank_queries) as f64);
         let rank = |scores: &Vec<f32>| {
             scores.split_last().map(|(positive, rivals)| reciprocal_rank(*positive, rivals))
         };
@@ -52,13 +73,16 @@ impl Learner {
         Ok((!ranks.is_empty()).then(|| ranks.iter().sum::<f64>() / ranks.len() as f64))
     }
 
-    /// How many positives of the prepared batch are to be ranked, and what is due with all that was scored.
+    /// How many positives of the prepared batch are to be ranked, once so many are due, and what is due with all that was
+    /// scored.
     #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)] // a handful
     fn ranks_due(&self) -> (usize, f64) {
         let scored = self.prepared.scored().len();
         let per_event = self.options.rank_queries as f64 / self.options.batch_events.max(1) as f64;
         let due = self.ranks_due + per_event * scored as f64;
-        (((due + 1e-6) as usize).min(scored), due)
+        let queries = (due + 1e-6) as usize;
+        let enough = queries >= RANKS_AT_ONCE && self.options.rank_queries > 0;
+        (if enough { queries.min(scored) } else { 0 }, due)
     }
 
     /// Average precision of EdgeBank on the events of the prepared batch that are scored, if any are. It sees what the
@@ -187,8 +211,8 @@ impl Learner {
         }
     }
 
-    /// Adds the phases of a step that scored to the metrics, with what publishing took after it.
-    pub(super) fn observe_phases(&self, taken: &Taken, publish_seconds: f64) {
+    /// Adds the phases of a step that scored to the metrics, with what took place beside it.
+    pub(super) fn observe_phases(&self, taken: &Taken, beside: &BesideStep) {
         if taken.mode == StepMode::StateOnly {
             return;
         }
@@ -203,7 +227,9 @@ impl Learner {
             ("settle", settle),
             ("memory", memory),
             ("gate", taken.gate_seconds),
-            ("publish", publish_seconds),
+            ("rank", beside.rank),
+            ("baseline", beside.baseline),
+            ("publish", beside.publish),
         ];
         for (phase, seconds) in phases {
             self.shared.metrics.train.step_duration.with_label_values(&[phase]).observe(seconds);

@@ -60,7 +60,9 @@ pub use quality::{BatchQuality, QualityWindow};
 pub use requests::{NoResponse, Reply, Requests};
 pub use status::{Durable, GateReport, LearnerBytes, LearnerReport, LearnerStatus, WantedCheckpoint};
 pub use stream_state::{Around, StreamState};
+pub use threads::step_threads;
 
+use self::measure::{BesideStep, RANKS_AT_ONCE, timed};
 use self::step::Ahead;
 use crate::device::exchange::Exchange;
 use crate::event::{EdgeId, NodeId};
@@ -162,7 +164,8 @@ impl Learner {
             deleted: Vec::new(),
             quality: QualityWindow::new(options.quality_window_batches),
             share: Share::default(),
-            ranks_due: 0.0,
+            // The first batch that there is anybody to rank in is ranked.
+            ranks_due: RANKS_AT_ONCE as f64,
             threads: Arc::new(threads::step_threads(options.threads, options.nice)?),
             others: None,
             prepared: PreparedBatch::default(),
@@ -316,8 +319,9 @@ impl Learner {
             let choice = self.decide(batch, behind);
             let negatives = self.negatives(batch);
             self.prepare(batch, &negatives, &choice)?;
-            let rank = self.mean_reciprocal_rank(batch)?;
-            let baseline = self.baseline(batch, &negatives);
+            let mut beside = BesideStep::default();
+            let rank = timed(&mut beside.rank, || self.mean_reciprocal_rank(batch))?;
+            let baseline = timed(&mut beside.baseline, || self.baseline(batch, &negatives));
             // The next batch draws from these, possibly during this batch's step.
             self.observe_destinations(batch);
             let exchanged = self.trainer.traffic();
@@ -341,7 +345,8 @@ impl Learner {
             }
             publication = Some(states.publication());
             self.publish_batch(batch)?;
-            self.observe_phases(&taken, clock.elapsed().as_secs_f64());
+            beside.publish = clock.elapsed().as_secs_f64();
+            self.observe_phases(&taken, &beside);
             if taken.mode == StepMode::Train {
                 match self.replay(batch, behind) {
                     // The batch is learned; its replay is not retried.

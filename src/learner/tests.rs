@@ -693,6 +693,27 @@ fn a_true_destination_is_not_its_own_rival() {
 }
 
 #[test]
+fn positives_are_ranked_some_at_once_and_none_where_none_are_asked_for() {
+    let ranked = |rank_queries| {
+        let mut rig = Rig::new();
+        let options = LearnerOptions { batch_events: 20, rank_queries, ..rig.options() };
+        let mut learner = rig.learner(options);
+        let mut due = Vec::new();
+        for batch in 0..20 {
+            rig.append_edges(20, 100 * batch);
+            learner.drain();
+            due.push(learner.ranks_due);
+        }
+        (due, rig.shared.status.report().quality.unwrap().mrr)
+    };
+    let (due, mrr) = ranked(1);
+    let passes = due.windows(2).filter(|pair| pair[1] < pair[0]).count();
+    assert!((1..=3).contains(&passes) && mrr.is_some(), "one pass in eight batches: {due:?}");
+    let (due, mrr) = ranked(0);
+    assert_eq!((mrr, due.iter().all(|&due| due == 8.0)), (None, true), "{due:?}");
+}
+
+#[test]
 fn memory_use_is_reported() {
     let mut rig = Rig::new();
     let mut learner = rig.learner(rig.options());

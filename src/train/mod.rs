@@ -4,7 +4,7 @@
 //! ([`PreparedBatch`]), by [`lookahead`] while the step before it was taken; [`StreamNegatives`] is where the
 //! negatives of a model that follows a stream come from, [`DestinationPool`] those of the published protocols.
 //! [`schedule`] is the course of its step size, [`share`] what it trains on where it cannot train on all,
-//! [`replay`] what it trains on again.
+//! [`replay`] what it trains on again; [`trial`] shows how fast a device takes its steps.
 //! [`ranking`], [`edgebank`], [`popularity`], [`protocol`] and [`evaluate`] measure models the
 //! way the papers do.
 
@@ -44,6 +44,7 @@ pub mod stream;
 mod stream_negatives;
 mod table;
 mod trainer;
+pub mod trial;
 
 pub use leading::FollowError;
 pub use met::{MetDestinations, met_share};

@@ -208,6 +208,44 @@ fn serving_is_timed_beside_events_of_the_demo_and_of_a_file() {
 }
 
 #[test]
+fn a_stream_is_learned_whole_and_rounds_of_new_events_after_they_are_acknowledged() {
+    let folder = tempfile::tempdir().unwrap();
+    events(folder.path());
+    let run = |rounds: &'static str| {
+        let common = ["learn", "--events", "events.csv", "--round-events", "150", "--row-dimension", "3"];
+        let more = ["--data", ".", "--set", "learner.batch_events=100", "--json", "-", "--rounds", rounds];
+        [&common[..], &more].concat()
+    };
+    let figures = figures(folder.path(), &run("2"));
+    // Whole batches of what two rounds leave.
+    assert_eq!((&figures["bench"], &figures["events"]), (&"learn".into(), &2_700.into()));
+    assert_eq!((&figures["skipped_events"], &figures["batch_events"]), (&0.into(), &100.into()));
+    assert!(figures["device"].as_str().unwrap().starts_with("cpu"), "{figures}");
+    let number = |value: &Value| value.as_f64().unwrap_or_else(|| panic!("no number in {figures}"));
+    assert!(number(&figures["events_per_second"]) > 0.0);
+    assert!((0.0..=1.0).contains(&number(&figures["average_precision"])));
+    for phase in ["forward", "backward", "rank", "baseline", "gate", "publish"] {
+        assert!(number(&figures["phase_seconds"][phase]) > 0.0, "{phase}: {figures}");
+    }
+    let rounds = figures["each_round"].as_array().unwrap();
+    assert_eq!(rounds.len(), 2);
+    for round in rounds {
+        let [stored, learned] = ["acknowledged_seconds", "learned_seconds"].map(|key| number(&round[key]));
+        assert!(0.0 < stored && stored <= learned, "{round}");
+        let spread = &figures["learned_seconds"];
+        assert!((number(&spread["min"])..=number(&spread["max"])).contains(&learned), "{figures}");
+    }
+    let left = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name());
+    assert_eq!(left.collect::<Vec<_>>(), ["events.csv"], "the daemon's data is gone");
+    let output = bench(folder.path(), &run("14"));
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        !output.status.success() && text.contains("3000 events are too few for 14 rounds of 150"),
+        "{text}"
+    );
+}
+
+#[test]
 fn the_index_gives_every_node_a_row_and_answers_alone_and_in_batches() {
     let folder = tempfile::tempdir().unwrap();
     let args =

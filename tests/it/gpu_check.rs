@@ -13,25 +13,31 @@ use crate::kernels_compile::nvrtc;
 use crate::stand_in::library;
 
 /// Steps that run everywhere, and those that may be skipped, with a word of the reason.
-const RUN: [&str; 14] = [
+const RUN: [&str; 18] = [
     "smoke",
     "check",
     "tests",
     "train-tgn-0",
     "train-tgn-0-graph",
     "train-tgn-0-direct",
+    "train-tgn-0-served",
     "train-tgn-172",
     "train-tgn-172-graph",
     "train-tgn-172-direct",
+    "train-tgn-172-served",
     "train-tgat-0",
     "train-graphmixer-0",
     "samples",
     "rows",
     "eval",
+    "learn-0",
+    "learn-172",
 ];
-const MAY_BE_SKIPPED: [(&str, &str); 10] = [
+const MAY_BE_SKIPPED: [(&str, &str); 12] = [
     ("pyg-0", "not installed"),
     ("pyg-172", "not installed"),
+    ("pyg-continual-0", "not installed"),
+    ("pyg-continual-172", "not installed"),
     ("profile", "Nsight Compute (ncu) is not installed"),
     ("torch-samples", "torch"),
     ("torch-rows", "torch"),

@@ -7,6 +7,7 @@ mod alerts;
 mod anomalies;
 mod api;
 mod arrow;
+mod automatic_device;
 mod backup;
 mod bench_command;
 mod bench_ops;

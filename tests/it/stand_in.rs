@@ -38,14 +38,14 @@ pub fn library() -> &'static Path {
 }
 
 /// Where libraries are found, the stand-in driver first.
-fn libraries() -> OsString {
+pub fn libraries() -> OsString {
     let mut folders = vec![library().to_path_buf()];
     folders.extend(std::env::split_paths(&std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default()));
     std::env::join_paths(folders).unwrap()
 }
 
 /// Where kernels that were compiled are kept.
-fn kernel_dir() -> PathBuf {
+pub fn kernel_dir() -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join("stand-in-kernels")
 }
 
@@ -251,6 +251,7 @@ fn commands_learn_the_same_from_samples_of_the_device() {
         |report: &Value, kind| report["gpu_use"][format!("bus_bytes_{kind}_per_event")].as_f64().unwrap();
     assert!(bus(&there, "to_host") > bus(&here, "to_host") && bus(&here, "to_gpu") > 0.0, "{there:#}");
     assert!(there["cpu_seconds_per_million_events"].as_f64() > Some(0.0));
+    assert!(there["gpu_joules_per_million_events"].as_f64() > Some(0.0), "{there:#}");
     // Few events, and a small model: on the simulated GPU a thread is a few instructions of a program.
     let few: String = rows.lines().take(300).map(|row| format!("{row}\n")).collect();
     std::fs::write(folder.path().join("events.csv"), format!("src,dst,ts\n{few}")).unwrap();

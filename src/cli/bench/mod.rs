@@ -9,6 +9,7 @@ mod decode;
 mod folder;
 mod index;
 mod ingest;
+mod learn;
 pub mod ops;
 mod sample;
 mod sample_gpu;
@@ -51,6 +52,8 @@ enum Part {
     Sample(sample::SampleArgs),
     /// Training epochs, by phase, and what they cost in memory
     Train(train::TrainArgs),
+    /// A daemon that learns a stream: events per second, and how soon new events are learned
+    Learn(learn::LearnArgs),
     /// Requests to a daemon that ingests and learns at the same time: throughput, latency and freshness
     Serve(serve::ServeArgs),
     /// The live index: rows computed, the best of all rows found, one question at a time and in batches
@@ -84,6 +87,7 @@ pub(super) fn run(args: &BenchArgs) -> anyhow::Result<()> {
         Part::Decode(args) => decode::run(args),
         Part::Sample(args) => sample::run(args),
         Part::Train(args) => train::run(args),
+        Part::Learn(args) => learn::run(args),
         Part::Serve(args) => serve::run(args),
         Part::Index(args) => index::run(args),
         Part::Start(args) => start::run(args),

@@ -40,6 +40,9 @@ pub struct Figures {
     pub each_epoch: Vec<Epoch>,
     /// Of all threads, over all epochs.
     pub cpu_seconds_per_million_events: Option<f64>,
+    /// Energy of the GPU that trained, all of its board, likewise; absent where nothing counts it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gpu_joules_per_million_events: Option<f64>,
     pub peak_resident_bytes: u64,
     pub parts_bytes: Parts,
     pub rows_gathered: u64,

@@ -28,7 +28,7 @@ use crate::cli::eval::{ModelName, name_of};
 use crate::cli::{machine, output};
 use crate::config::{MatmulPrecision, SpillEngine};
 use crate::daemon::TierStatus;
-use crate::device::cuda::{BusBytes, Launching};
+use crate::device::cuda::{BusBytes, EnergyMeter, Launching};
 use crate::device::matmul::Precision;
 use crate::device::{Device, keep_pages_small};
 use crate::feature::FeatureStore;
@@ -238,7 +238,9 @@ fn measure(args: &TrainArgs, (device, gpu): (Device, Option<GpuFacts>)) -> anyho
     let mut destinations = DestinationPool::new();
     destinations.extend(&columns.dst);
     let mut epochs = Vec::new();
-    let (cpu, bus) = (machine::cpu_seconds(), bus(&device));
+    let (meter, bus) = (args.compute.energy_meter(), bus(&device));
+    let joules = || meter.as_ref().and_then(EnergyMeter::joules);
+    let (cpu, energy) = (machine::cpu_seconds(), joules());
     for number in 0..args.epochs {
         let negatives = (&destinations, args.seed + u64::from(number));
         let digests = args.verify.then_some(&mut digests);
@@ -249,7 +251,9 @@ fn measure(args: &TrainArgs, (device, gpu): (Device, Option<GpuFacts>)) -> anyho
         epochs.push(epoch);
     }
     let cpu = machine::cpu_seconds().zip(cpu).map(|(end, begin)| end - begin);
+    let energy = joules().zip(energy).map(|(end, begin)| end - begin);
     let trained = columns.len() * epochs.len();
+    let per_million = |sum: f64| sum * 1e6 / trained.max(1) as f64;
     let published = served.as_ref().map_or(0, Served::bytes);
     let parts = parts(&columns, &graph, &rows, (&trainer, &lookahead, published));
     let rates = Spread::of(epochs.iter().map(|epoch| per_second(columns.len(), epoch.seconds)));
@@ -260,7 +264,8 @@ fn measure(args: &TrainArgs, (device, gpu): (Device, Option<GpuFacts>)) -> anyho
         gpu,
         matmul_precision: trainer.precision().map(Precision::name),
         gpu_use: GpuUse::of(&trainer, sampler, (bus, trained)),
-        cpu_seconds_per_million_events: cpu.map(|seconds| seconds * 1e6 / trained.max(1) as f64),
+        cpu_seconds_per_million_events: cpu.map(per_million),
+        gpu_joules_per_million_events: energy.map(per_million),
         embedding_dimension: model.needs().embedding_dim,
         events: columns.len(),
         nodes: columns.nodes,

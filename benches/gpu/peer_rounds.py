@@ -1,0 +1,19 @@
+"""Times PyG's TGN on a GPU where events arrive in rounds, by `peer_continual.py`.
+
+    peer_rounds.py EVENTS.csv[.gz] FEATURES OUT.json [--device cpu]
+"""
+
+import subprocess
+import sys
+
+from torch_gpu import pyg_command
+
+
+def main(events, features, out_path, *more):
+    command = pyg_command("peer_continual.py", any_device=bool(more))
+    command += [events, out_path, "--features", features, *(more or ("--device", "cuda"))]
+    sys.exit(subprocess.run(command, check=False).returncode)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
