@@ -1,6 +1,6 @@
-//! `device.use = "auto"`: the first GPU trains if its kernels are verified on it ([`verified_kernels`]), it computes the
-//! model, and it takes steps of that model in less time than the CPU, which a trial of some seconds shows. Everything else
-//! is the CPU, for a reason that names what is missing. A GPU that nobody has verified is not even opened.
+//! `device.use = "auto"`: the first GPU trains if its kernels are verified on it ([`verified_kernels`]), it computes
+//! the model, and it takes steps of that model in less time than the CPU, which a trial of some seconds shows.
+//! Everything else is the CPU, for a reason that names what is missing. A GPU that nobody has verified is not opened.
 
 use std::path::PathBuf;
 use std::sync::Arc;

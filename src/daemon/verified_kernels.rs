@@ -1,6 +1,6 @@
-//! Whether the kernels are verified on an architecture: each has the text with which `scripts/gpu-check.sh` passed every
-//! test there. kernels/verified.json, which is compiled in, has what we ran; `device.verified_by` names the results of
-//! a run of the operator's own.
+//! Whether the kernels are verified on an architecture: each has the text with which `scripts/gpu-check.sh` passed
+//! every test there. kernels/verified.json, which is compiled in, has what we ran; `device.verified_by` names the
+//! results of a run of the operator's own.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -37,7 +37,8 @@ pub(super) fn timed<R>(seconds: &mut f64, work: impl FnOnce() -> R) -> R {
 
 impl Learner {
     /// Ranks a few positives of the prepared batch against candidates drawn like negatives, the true destination
-    /// left out: in proportion to the events that are scored, those of several batches at once. Changes no state. `None` if nothing was ranked.
+    /// left out: in proportion to the events that are scored, those of several batches at once. Changes no state.
+    /// `None` if nothing was ranked.
     pub(super) fn mean_reciprocal_rank(&mut self, batch: &LearnBatch) -> Result<Option<f64>, TrainError> {
         let (queries, due) = self.ranks_due();
         if queries == 0 {
@@ -73,8 +74,8 @@ impl Learner {
         Ok((!ranks.is_empty()).then(|| ranks.iter().sum::<f64>() / ranks.len() as f64))
     }
 
-    /// How many positives of the prepared batch are to be ranked, once so many are due, and what is due with all that was
-    /// scored.
+    /// How many positives of the prepared batch are to be ranked, once so many are due, and what is due with all that
+    /// was scored.
     #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)] // a handful
     fn ranks_due(&self) -> (usize, f64) {
         let scored = self.prepared.scored().len();

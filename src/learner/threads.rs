@@ -9,8 +9,8 @@ pub(super) fn yield_to_serving(nice: u8) {
     stand_back(nice, "learner.nice");
 }
 
-/// Threads of the learner's own, `wanted` of them, 0 for half of the cores. In a pool shared with queries, a small query
-/// would wait behind the pieces of a step.
+/// Threads of the learner's own, `wanted` of them, 0 for half of the cores. In a pool shared with queries, a small
+/// query would wait behind the pieces of a step.
 ///
 /// # Errors
 /// They cannot be started.

@@ -1,9 +1,9 @@
 //! `evergraph bench learn`: how fast a daemon learns a stream, and how soon it has learned what has just arrived.
 //!
-//! The daemon is the one that `serve` runs, in this process, with a data folder of its own and default settings, but for
-//! the one by which every event gets a gradient step whatever the lag. What is timed is everything between a producer
-//! and a response: decoding, the log and its syncs, the graph, the scores of every batch, its step, the gate, publishing.
-//! There are two parts in sequence:
+//! The daemon is the one that `serve` runs, in this process, with a data folder of its own and default settings, but
+//! for the one by which every event gets a gradient step whatever the lag. What is timed is everything between a
+//! producer and a response: decoding, the log and its syncs, the graph, the scores of every batch, its step, the gate,
+//! publishing. There are two parts in sequence:
 //!
 //! ```text
 //! history   all but the last events of the file, which the daemon replays     -> events per second
@@ -41,6 +41,8 @@ use crate::ingest::produce::{HttpTarget, ProduceOptions, ProduceTarget, produce}
 const LOOK: Duration = Duration::from_millis(2);
 /// Without any progress for so long, the run is given up.
 const PATIENCE: Duration = Duration::from_secs(120);
+/// What the status may lag behind responses.
+const SETTLING: Duration = Duration::from_secs(5);
 /// The longest that a request waits for a round by default settings; then it is sent again.
 const WAIT_MS: u64 = 10_000;
 /// One event in so many, the first ones, is left out of the rate.
@@ -101,6 +103,19 @@ struct Figures {
     each_round: Vec<Round>,
 }
 
+impl Figures {
+    fn print(&self) {
+        output::print_status(&format!(
+            "{:.0} events/s; {} new events learned after {:.3} s ({:.3} to {:.3})",
+            self.events_per_second,
+            self.round_events,
+            self.learned_seconds.median,
+            self.learned_seconds.min,
+            self.learned_seconds.max,
+        ));
+    }
+}
+
 #[derive(Clone, Copy, Serialize)]
 struct Round {
     acknowledged_seconds: f64,
@@ -134,8 +149,8 @@ pub(super) fn run(args: &LearnArgs) -> anyhow::Result<()> {
     let count = events.source.events().saturating_sub(new) / batch * batch;
     ensure!(
         count >= WARM_UP * batch,
-        "{} events are too few for {} rounds of {} behind {WARM_UP} batches of {batch}; set fewer --rounds or --round-events, \
-         or repeat the file with --repeat",
+        "{} events are too few for {} rounds of {} behind {WARM_UP} batches of {batch}; set fewer --rounds or \
+         --round-events, or repeat the file with --repeat",
         events.source.events(),
         args.rounds,
         args.round_events,
@@ -148,21 +163,8 @@ pub(super) fn run(args: &LearnArgs) -> anyhow::Result<()> {
     let url = format!("http://{}", daemon.address());
     let metrics = scrape(&url)?;
     output::print_status(&format!("history: {:.0} events/s", rate.events_per_second));
-    let mut rounds = Vec::new();
-    for number in 0..args.rounds as usize {
-        let first = count + number * args.round_events as usize;
-        let file = folder.path().join(format!("round-{number}.csv"));
-        events.write(&file, first..first + args.round_events as usize)?;
-        let round = events.round(&file, &url, first)?;
-        output::print_status(&format!(
-            "round {}: acknowledged after {:.3} s, learned after {:.3} s",
-            number + 1,
-            round.acknowledged_seconds,
-            round.learned_seconds
-        ));
-        rounds.push(round);
-    }
-    let status = daemon.status();
+    let rounds = events.rounds(args, (&url, folder.path()), count)?;
+    let status = settled(&daemon, count + new);
     let left_gpu = gauge(&scrape(&url)?, "evergraph_device_degraded") != Some(0.0);
     ensure!(!left_gpu, "the daemon could not use the GPU, and went on with the CPU; its log has the reason");
     daemon.stop()?;
@@ -183,15 +185,20 @@ pub(super) fn run(args: &LearnArgs) -> anyhow::Result<()> {
         acknowledged_seconds: Spread::of(rounds.iter().map(|round| round.acknowledged_seconds)),
         each_round: rounds,
     };
-    output::print_status(&format!(
-        "{:.0} events/s; {} new events learned after {:.3} s ({:.3} to {:.3})",
-        figures.events_per_second,
-        figures.round_events,
-        figures.learned_seconds.median,
-        figures.learned_seconds.min,
-        figures.learned_seconds.max,
-    ));
+    figures.print();
     deliver(args.json.as_deref(), "learn", rayon::current_num_threads(), &figures)
+}
+
+/// The status once it counts as many events, which it does a moment after responses reflect them.
+fn settled(daemon: &Daemon, events: usize) -> StatusDocument {
+    let begun = Instant::now();
+    loop {
+        let status = daemon.status();
+        if status.learner.applied_position >= events as u64 || begun.elapsed() > SETTLING {
+            return status;
+        }
+        std::thread::sleep(LOOK);
+    }
 }
 
 /// Fails if any event was lost on the way, or learned twice.
@@ -267,6 +274,30 @@ impl Events<'_> {
             anyhow::Ok(())
         };
         write().with_context(|| path.display().to_string())
+    }
+
+    /// Pushes all rounds from event `first` on, each as soon as the one before is learned.
+    fn rounds(
+        &self,
+        args: &LearnArgs,
+        (url, folder): (&str, &Path),
+        first: usize,
+    ) -> anyhow::Result<Vec<Round>> {
+        let events = args.round_events as usize;
+        let mut rounds = Vec::new();
+        for number in 0..args.rounds as usize {
+            let (first, file) = (first + number * events, folder.join(format!("round-{number}.csv")));
+            self.write(&file, first..first + events)?;
+            let round = self.round(&file, url, first)?;
+            output::print_status(&format!(
+                "round {}: acknowledged after {:.3} s, learned after {:.3} s",
+                number + 1,
+                round.acknowledged_seconds,
+                round.learned_seconds
+            ));
+            rounds.push(round);
+        }
+        Ok(rounds)
     }
 
     /// Pushes the events of a file, which are those from `first` on, and waits until a response reflects them.

@@ -1,5 +1,5 @@
-//! [`EnergyMeter`]: the energy that a GPU has taken, as NVIDIA's management library (NVML) counts it: three functions of
-//! an interface that stays, found at run time.
+//! [`EnergyMeter`]: the energy that a GPU has taken, as NVIDIA's management library (NVML) counts it. Three functions
+//! of its interface are needed, which are found at run time.
 
 #![allow(unsafe_code)]
 
@@ -11,6 +11,7 @@ use libloading::Library;
 const LIBRARY: &str = "libnvidia-ml.so.1";
 const SUCCESS: c_int = 0;
 
+// SAFETY: a type of nvml.h; who calls one promises that its pointers are of a device and of a live integer.
 type Energy = unsafe extern "C" fn(*mut c_void, *mut u64) -> c_int;
 
 /// A GPU whose energy is counted: that of all of the board, whoever uses it.
@@ -49,8 +50,8 @@ impl EnergyMeter {
     #[must_use]
     pub fn joules(&self) -> Option<f64> {
         let mut millijoules = 0;
-        // SAFETY: the library is loaded and initialized as long as this lives, and found the device; the pointer is to a
-        // live integer.
+        // SAFETY: the library is loaded and initialized as long as this lives, and has found the device; the pointer is
+        // to a live integer.
         let result = unsafe { (self.energy)(self.device, &raw mut millijoules) };
         #[allow(clippy::cast_precision_loss)] // exact for a thousand years
         (result == SUCCESS).then_some(millijoules as f64 / 1000.0)

@@ -6,6 +6,7 @@
 //! training does not need, so the peak of resident memory is the cost of training.
 
 mod budget;
+mod costs;
 mod figures;
 pub mod order;
 mod served;
@@ -18,6 +19,7 @@ use clap::{Args, ValueEnum};
 use xxhash_rust::xxh3::Xxh3;
 
 use self::budget::Budget;
+use self::costs::Costs;
 use self::figures::{Epoch, Figures, Parts, Verified, print_summary};
 use self::order::Order;
 use self::served::Served;
@@ -28,7 +30,7 @@ use crate::cli::eval::{ModelName, name_of};
 use crate::cli::{machine, output};
 use crate::config::{MatmulPrecision, SpillEngine};
 use crate::daemon::TierStatus;
-use crate::device::cuda::{BusBytes, EnergyMeter, Launching};
+use crate::device::cuda::{BusBytes, Launching};
 use crate::device::matmul::Precision;
 use crate::device::{Device, keep_pages_small};
 use crate::feature::FeatureStore;
@@ -238,9 +240,7 @@ fn measure(args: &TrainArgs, (device, gpu): (Device, Option<GpuFacts>)) -> anyho
     let mut destinations = DestinationPool::new();
     destinations.extend(&columns.dst);
     let mut epochs = Vec::new();
-    let (meter, bus) = (args.compute.energy_meter(), bus(&device));
-    let joules = || meter.as_ref().and_then(EnergyMeter::joules);
-    let (cpu, energy) = (machine::cpu_seconds(), joules());
+    let (costs, bus) = (Costs::begin(&args.compute), bus(&device));
     for number in 0..args.epochs {
         let negatives = (&destinations, args.seed + u64::from(number));
         let digests = args.verify.then_some(&mut digests);
@@ -250,10 +250,8 @@ fn measure(args: &TrainArgs, (device, gpu): (Device, Option<GpuFacts>)) -> anyho
         output::print_status(&format!("epoch {}: {rate:.0} events/s, loss {:.4}", number + 1, epoch.loss));
         epochs.push(epoch);
     }
-    let cpu = machine::cpu_seconds().zip(cpu).map(|(end, begin)| end - begin);
-    let energy = joules().zip(energy).map(|(end, begin)| end - begin);
     let trained = columns.len() * epochs.len();
-    let per_million = |sum: f64| sum * 1e6 / trained.max(1) as f64;
+    let [cpu, energy] = costs.per_million(trained);
     let published = served.as_ref().map_or(0, Served::bytes);
     let parts = parts(&columns, &graph, &rows, (&trainer, &lookahead, published));
     let rates = Spread::of(epochs.iter().map(|epoch| per_second(columns.len(), epoch.seconds)));
@@ -264,8 +262,8 @@ fn measure(args: &TrainArgs, (device, gpu): (Device, Option<GpuFacts>)) -> anyho
         gpu,
         matmul_precision: trainer.precision().map(Precision::name),
         gpu_use: GpuUse::of(&trainer, sampler, (bus, trained)),
-        cpu_seconds_per_million_events: cpu.map(per_million),
-        gpu_joules_per_million_events: energy.map(per_million),
+        cpu_seconds_per_million_events: cpu,
+        gpu_joules_per_million_events: energy,
         embedding_dimension: model.needs().embedding_dim,
         events: columns.len(),
         nodes: columns.nodes,
