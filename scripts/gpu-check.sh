@@ -415,15 +415,17 @@ step eval 90 "$evergraph" eval --events "$events" --model tgn --protocol prequen
 [ ! -e "$bundle/eval-cpu.json" ] || [ -n "$list" ] || cp "$bundle/eval-cpu.json" "$parts/"
 
 # A daemon on some copies of the stream, of which the last events come in rounds.
-rounds=(--round-events 5000) copies=4 daemon=(--set learner.batch_events=600)
-[ -z "$quick" ] || rounds=(--round-events 60 --rounds 1)
-[ -z "$quick" ] || copies=1 daemon=(--set learner.batch_events=30 --set model.embedding_dimension=16 --set model.memory_dimension=16)
+arriving=(--round-events 5000 --rounds 3) batch=600 copies=4 narrow=()
+[ -z "$quick" ] || arriving=(--round-events 60 --rounds 1) batch=30 copies=1
+[ -z "$quick" ] || narrow=(--set model.embedding_dimension=16 --set model.memory_dimension=16)
 group D 420
 for features in 0 172; do
     step "learn-$features" 90 "$evergraph" bench learn --events "$events" --repeat "$copies" --row-dimension "$features" \
-        "${rounds[@]}" --set device.use=cuda:0 --set device.kernel_dir="$parts/kernels" "${daemon[@]}" \
+        "${arriving[@]}" --set device.use=cuda:0 --set device.kernel_dir="$parts/kernels" \
+        --set learner.batch_events="$batch" "${narrow[@]}" \
         --json "$parts/learn-$features.json"
-    peer "pyg-continual-$features" peer_rounds "$events" "$features" "$parts/pyg-continual-$features.json"
+    peer "pyg-continual-$features" peer_rounds "$events" "$features" "$parts/pyg-continual-$features.json" "${arriving[@]}" \
+        --batch "$batch" --device cuda
 done
 
 group E 420

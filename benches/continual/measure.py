@@ -38,7 +38,8 @@ def main():
         sys.exit(f"continual: SKIPPED, nothing was measured: there is no {events}")
     load = idle_load("continual")
     cases = {}
-    with tempfile.TemporaryDirectory() as folder:
+    # On a disk, where the log has to wait for it.
+    with tempfile.TemporaryDirectory(dir=ROOT / "target") as folder:
         for name, features in CASES.items():
             cases[name] = {"ours": ours(events, features, given.threads, folder),
                            "peer": peer(events, features, given.threads, Path(folder) / "peer.json")}
@@ -50,7 +51,9 @@ def main():
 def ours(events, features, threads, folder):
     out = Path(folder) / "ours.json"
     command = [EVERGRAPH, "bench", "learn", "--events", events, "--row-dimension", features, "--rounds", ROUNDS]
-    command += ["--round-events", ROUND_EVENTS, "--set", f"learner.batch_events={BATCH}"]
+    command += ["--round-events", ROUND_EVENTS, "--set", f"learner.batch_events={BATCH}", "--set", "device.use=cpu"]
+    # The peer computes in f32.
+    command += ["--set", "learner.matmul_precision=f32"]
     run([*command, "--set", f"learner.threads={threads}", "--data", folder, "--json", out])
     return json.loads(out.read_text())
 

@@ -104,7 +104,7 @@ def take(out, folder, kernels):
     print("the list of verified kernels changes: UPDATE=1 cargo test --test it gpu_verified", file=sys.stderr)
     verified = report.read(path)
     for file, fingerprint in document["verified"].items():
-        verified.setdefault(file, {})[report.architecture(document)] = {"fingerprint": fingerprint} | facts
+        verified.setdefault(file, {})[document["architecture"]] = {"fingerprint": fingerprint} | facts
     path.write_text(json.dumps(verified, indent=1, sort_keys=True) + "\n")
 
 

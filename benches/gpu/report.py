@@ -64,13 +64,13 @@ def steps_of(lines):
     return list(steps.values())
 
 
-def verified(steps, fingerprints):
-    """Fingerprints of the kernels that ran, if all parity tests passed with them."""
+def verified(steps, fingerprints, quick):
+    """Fingerprints of the kernels that ran by file, if all parity tests passed with them; a quick run has only some."""
     passed = {step["step"] for step in steps if step.get("ok")}
-    return fingerprints if {"smoke", "tests"} <= passed else {}
+    return fingerprints.get("files", {}) if {"smoke", "tests"} <= passed and not quick else {}
 
 
-def gather(folder):
+def gather(folder, quick=False):
     """The document, but for the machine."""
     part = lambda name: read(os.path.join(folder, name))
     document = {key: found for key, name in PARTS.items() if (found := part(name))}
@@ -80,7 +80,9 @@ def gather(folder):
     runs = {name: part(f"{name}.json") for name in DAEMONS + PEERS_CONTINUAL}
     document["continual"] = {name: run for name, run in runs.items() if run}
     document["steps"] = steps_of(read_lines(os.path.join(folder, "steps.jsonl")))
-    document["verified"] = verified(document["steps"], part("fingerprints.json"))
+    fingerprints = part("fingerprints.json")
+    document["verified"] = verified(document["steps"], fingerprints, quick)
+    document["architecture"] = fingerprints.get("architecture")
     document["check"] = [line for line in read_lines(os.path.join(folder, "check.log")) if line.startswith(CHECKED)]
     return document
 
@@ -105,18 +107,11 @@ def machine(folder):
     path = os.path.join(folder, "machine.json")
     facts = read(path)
     if not facts:
-        # Apart, since a driver that does not know a field reports none of all.
-        facts = {"gpu": smi(GPU_FIELDS) | smi(("compute_cap",)), "cpu": processor(), "cores": os.cpu_count(),
+        facts = {"gpu": smi(GPU_FIELDS), "cpu": processor(), "cores": os.cpu_count(),
                  "kernel": platform.release()}
         with open(path, "w", encoding="utf-8") as file:
             json.dump(facts, file)
     return facts
-
-
-def architecture(document):
-    """What kernels were compiled for, as sm_90."""
-    capability = document["machine"]["gpu"].get("compute_cap")
-    return f"sm_{capability.replace('.', '')}" if capability else "unknown"
 
 
 def beside(ours, seconds, width=9):
@@ -227,7 +222,7 @@ def continual_table(document):
         rounds = run["each_round"]
         learned, stored = ([each[f"{what}_seconds"] for each in rounds] for what in ("learned", "acknowledged"))
         lines += [f"{name:<18} {run['events_per_second']:,.0f} events/s of {run['events']:,} in history, on {run['device']}; "
-                  f"{run['skipped_events']:,} events without a gradient step",
+                  f"{run['skipped_events']:,} events without a gradient step, a lag of {run['lag_events_median']:,} events",
                   f"{'':<18} seconds by phase: {seconds_of(run['phase_seconds'])}",
                   f"{'':<18} rounds of {run['round_events']:,}: acknowledged after {spread_of(stored)}, learned after "
                   f"{spread_of(learned)}"]
@@ -308,7 +303,7 @@ def main():
     for flag in ("table", "quick"):
         parser.add_argument(f"--{flag}", action="store_true")
     arguments = parser.parse_args()
-    document = gather(arguments.parts)
+    document = gather(arguments.parts, arguments.quick)
     # A figure of a form that is not known must not take the others with it.
     try:
         document["targets"] = [] if arguments.quick else targets.verdicts(document)

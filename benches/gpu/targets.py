@@ -16,7 +16,7 @@ CALL_ROWS, CALL_SECONDS = 1_000, 40e-6
 LESS_TIME = 0.47
 TRAIN_RATE, TRAIN_RATIO = 500_000, 10
 # A daemon, and a trainer that starts over when events arrive.
-DAEMON_RATE, SOONER = 200_000, 21.1
+DAEMON_RATE, SOONER, BATCH_EVENTS = 200_000, 21.1, 600
 # Rounding differs between devices, and with it which way training goes.
 PRECISION_GAP = 0.01
 # Runs of TGN that are judged: features of an event, and their name.
@@ -142,14 +142,18 @@ def continual(document):
     runs = document.get("continual", {})
     for width, said in TRAININGS:
         ours, peer = runs.get(f"learn-{width}"), runs.get(f"pyg-continual-{width}")
-        ours = ours if ours and ours["device"].startswith("cuda") else None
+        # A run on the CPU, in other batches, or in which the daemon did less than is asked for shows nothing.
+        asked = {"batch_events": BATCH_EVENTS, "row_dimension": width}
+        whole = ours and ours["device"].startswith("cuda") and ours["skipped_events"] == 0
+        ours = ours if whole and all(ours[key] == value for key, value in asked.items()) else None
         what = f"events that the daemon ingests, tests and trains TGN on, batches of 600, {said}"
         target = f"{DAEMON_RATE:,} events/s"
         rate = ours and ours["events_per_second"]
         yield verdict(what, target, rate >= DAEMON_RATE, f"{rate:,.0f}") if ours else missing(what, target)
         what = f"new events until the daemon has learned them, beside PyG's TGN retrained on this GPU, {said}"
         target = f"{SOONER} times sooner"
-        if not (ours and peer and peer["device"] == "cuda" and peer["round_events"] == ours["round_events"]):
+        same = ours and peer and all(peer[key] == ours[key] for key in (*asked, "round_events"))
+        if not same or peer["device"] != "cuda":
             yield missing(what, target)
             continue
         soon, late = ours["learned_seconds"]["median"], statistics.median(peer["retrained_seconds"])

@@ -59,12 +59,13 @@ def daemon(rate, seconds, width=0):
     rounds = [{"acknowledged_seconds": seconds / 2, "learned_seconds": each * seconds} for each in (0.9, 1, 1.1)]
     return {"device": "cuda:0: made up", "events": 600_000, "events_per_second": rate, "row_dimension": width,
             "phase_seconds": {"forward": 1.5, "exchange": 0.0}, "skipped_events": 0, "round_events": 5_000,
+            "batch_events": 600, "lag_events_median": 900, 
             "learned_seconds": spread(seconds), "each_round": rounds}
 
 
-def retrained(*seconds):
+def retrained(*seconds, width=0):
     return {"peer": "PyG 9", "device": "cuda", "events": 100_000, "round_events": 5_000, "retrained_seconds": seconds,
-            "continued_seconds": [0.5]}
+            "batch_events": 600, "row_dimension": width, "continued_seconds": [0.5]}
 
 
 def parts():
@@ -88,7 +89,7 @@ def parts():
         "pyg-0.json": peer(30e3), "pyg-172.json": peer(20e3, 172),
         "train-tgn-0-served.json": trained(400e3), "train-tgn-172-served.json": trained(300e3, width=172),
         "learn-0.json": daemon(250e3, 0.05), "learn-172.json": daemon(210e3, 0.1, 172),
-        "pyg-continual-0.json": retrained(9, 11, 10), "pyg-continual-172.json": retrained(12, 12, 12),
+        "pyg-continual-0.json": retrained(9, 11, 10), "pyg-continual-172.json": retrained(12, 12, 12, width=172),
         "eval.json": {"mean_average_precision": 0.9512}, "eval-cpu.json": {"mean_average_precision": 0.9500},
     }
 
@@ -200,8 +201,10 @@ class Verdicts(unittest.TestCase):
             made = parts()
             made["pyg-continual-0.json"] |= spoil
             self.assertEqual(about(document(made), "daemon has learned", "no features"), ("not measured", None))
-        made["learn-0.json"]["device"] = "cpu: auto: no GPU"
-        self.assertEqual(about(document(made), "daemon ingests", "no features"), ("not measured", None))
+        for spoil in ({"device": "cpu: no libcuda.so.1"}, {"skipped_events": 1}, {"batch_events": 200}, {"row_dimension": 5}):
+            made = parts()
+            made["learn-0.json"] |= spoil
+            self.assertEqual(about(document(made), "daemon ingests", "no features"), ("not measured", None))
 
     def test_precision_that_differs_from_the_cpus_is_missed(self):
         made = parts()
@@ -234,7 +237,7 @@ case "$*" in *"gpu:: --list") printf 'gpu::a: test\ngpu::b: test\ngpu::c: test\n
 echo "ok    cuda: made up, $*"
 case "$*" in *"$HANGS"*) echo $$ >"$PIDS"; sleep 600 ;; esac
 case "$*" in *"$FAILS"* | *"--exact ${FAILS_ALONE:-none} "*) echo "error: made to fail"; exit 1 ;; esac
-[ -z "$EVERGRAPH_GPU_FINGERPRINTS" ] || printf '{"a.cu": "1f"}' >"$EVERGRAPH_GPU_FINGERPRINTS"
+[ -z "$EVERGRAPH_GPU_FINGERPRINTS" ] || printf '{"architecture": "sm_90", "files": {"a.cu": "1f"}}' >"$EVERGRAPH_GPU_FINGERPRINTS"
 while [ "$#" != 0 ]; do [ "$1" != --json ] || cp "$FIGURES/${2##*/}" "$2"; shift; done
 """
 # A command on a lent machine ends after ten minutes, transfers included.
@@ -418,9 +421,11 @@ exit 1
         self.assertEqual(about(found, "TGN trained", "172"), ("met", "550,000"))
 
     def test_what_was_measured_by_another_run_of_this_gpu_counts_and_nothing_else_does(self):
-        self.check("--quick", "A", "B")
+        _, found, _ = self.check("--quick", "A", "B")
+        self.assertEqual(found["verified"], {}, "a quick run has not run every test")
         _, found, steps = self.check("--resume", "A")
         self.assertFalse(found["quick"])
+        self.assertEqual((found["verified"], found["architecture"]), ({"a.cu": "1f"}, "sm_90"))
         self.assertEqual(set(steps), {"smoke", "check", "tests"}, "tiny sizes are not resumed")
         self.program("nvidia-smi", "#!/bin/sh\n[ \"$1\" = -L ] && echo GPU 0: made up || echo another\n")
         done, _, steps = self.check("--resume", "C")
@@ -507,7 +512,7 @@ class Published(unittest.TestCase):
     def leave(self, made, steps, **more):
         found = document(made, steps)
         facts = {"version": "v1", "measured": "2026-12-01", "quick": False, "events": "w.csv.gz",
-                 "machine": {"gpu": {"name": "NVIDIA H100 80GB", "compute_cap": "9.0"}, "cpu": "c", "cores": 2}}
+                 "machine": {"gpu": {"name": "NVIDIA H100 80GB"}, "cpu": "c", "cores": 2}}
         (self.out / "gpu-check.json").write_text(json.dumps(facts | found | more))
         (self.out / "gpu-check.log").write_text("log\n")
 
@@ -518,7 +523,7 @@ class Published(unittest.TestCase):
         self.assertTrue((self.root / "README.md").read_text().endswith("\nmore\n"))
 
     def test_a_run_is_published_with_what_it_missed_and_what_it_verified(self):
-        made = parts() | {"train-tgn-0.json": trained(400e3), "fingerprints.json": {"a.cu": "1f", "b.cu": "2e"}}
+        made = parts() | {"train-tgn-0.json": trained(400e3), "fingerprints.json": {"architecture": "sm_90", "files": {"a.cu": "1f", "b.cu": "2e"}}}
         steps = [{"step": "smoke", "ok": True}, {"step": "tests", "ok": True}]
         self.leave(made, steps)
         publish.main(self.root, [str(self.out)])

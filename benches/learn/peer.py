@@ -45,9 +45,14 @@ class Peer:
         columns = (stream.src, stream.dst, stream.times)
         self.src, self.dst, self.times = (torch.from_numpy(column).to(self.device) for column in columns)
         self.phases, self.at = {}, None
+        self.learning_rate = learning_rate
         self.build()
+        self.place_network()
+
+    def place_network(self):
+        """The network where it computes, with an optimizer that knows nothing of it."""
         self.network.to(self.device)
-        self.optimizer = torch.optim.Adam(self.network.parameters(), lr=learning_rate)
+        self.optimizer = torch.optim.Adam(self.network.parameters(), lr=self.learning_rate)
 
     def wait(self):
         if self.device.type == "cuda":

@@ -1,7 +1,7 @@
 """PyG's TGN has to learn events that arrive in rounds, and this writes how long it takes, in both ways that there are:
 
-- retrained: it starts over with all events, in one epoch, as a trainer does that runs every night. Graph, memory and
-  network are built anew;
+- retrained: it starts over with all events, in one epoch, as a trainer does that runs every night. Graph, memory,
+  network and optimizer are built anew;
 - continued: it keeps all of that, and has one step for each batch of the new events.
 
     peer_continual.py EVENTS.csv[.gz] OUT.json [--features N] [--rounds N] [--round-events N] [--device cpu|cuda] ...
@@ -19,6 +19,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from peer import PHASES
 from peer_pyg_tgn import Tgn
 from stream import Whole
 
@@ -33,31 +34,37 @@ class Rounds:
         self.base = self.events - arguments.rounds * arguments.round_events
         if self.base < arguments.batch:
             sys.exit(f"{self.events} events are too few for {arguments.rounds} rounds of {arguments.round_events}")
-        self.continued = self.build(self.base)
+        self.stream.train = np.arange(self.base)
+        settings = (arguments.batch, arguments.learning_rate, 1, arguments.device, arguments.features)
+        self.retrained, self.continued = (Tgn(self.stream, *settings) for _ in range(2))
         self.continued.train()
         # Numbers of events in the loader are those of the stream, since it takes them in order.
         self.continued.rows = torch.arange(self.events, device=self.continued.device)
 
-    def build(self, known):
-        """A network that knows nothing of the first `known` events, which it may learn."""
-        self.stream.train = np.arange(known)
-        settings = (self.arguments.batch, self.arguments.learning_rate, 1, self.arguments.device)
-        return Tgn(self.stream, *settings, self.arguments.features)
-
     def retrain(self, known):
         """Seconds to learn the first `known` events from nothing."""
-        started = time.perf_counter()
-        peer = self.build(known)
+        self.stream.train = np.arange(known)
+        peer = self.retrained
+        peer.steps = -(-known // peer.size)
         peer.wait()
-        return time.perf_counter() - started + peer.train()["seconds"]
+        started = time.perf_counter()
+        peer.start_over()
+        peer.place_network()
+        peer.wait()
+        seconds = time.perf_counter() - started
+        figures = peer.train()
+        assert figures["events"] == known
+        return seconds + figures["seconds"]
 
     def go_on(self, known):
         """Seconds to learn the round before event `known` with all that was learned before it."""
-        self.stream.train = np.arange(known - self.arguments.round_events, known)
+        new = known - self.arguments.round_events
         peer, seconds = self.continued, 0.0
+        assert peer.loader.cur_e_id == new, "the loader has just the events before"
+        self.stream.train = np.arange(new, known)
         peer.epoch += 1
         batches = list(peer.load("train"))
-        peer.phases = dict.fromkeys(("sample", "forward", "backward", "optimizer", "memory"), 0.0)
+        peer.phases = dict.fromkeys(PHASES, 0.0)
         for batch in batches:
             peer.wait()
             started = time.perf_counter()

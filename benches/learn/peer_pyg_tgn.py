@@ -38,11 +38,15 @@ class Network(torch.nn.Module):
 
 class Tgn(Peer):
     def build(self):
+        self.table = torch.randn(len(self.src), self.features, device=self.device) if self.features else None
+        self.place = torch.empty(self.stream.nodes, dtype=torch.long, device=self.device)
+        self.start_over()
+
+    def start_over(self):
+        """Network, memory and graph as at the beginning."""
         nodes = self.stream.nodes
         self.network = Network(nodes, max(self.features, 1))
         self.loader = LastNeighborLoader(nodes, FANOUT, device=self.device)
-        self.place = torch.empty(nodes, dtype=torch.long, device=self.device)
-        self.table = torch.randn(len(self.src), self.features, device=self.device) if self.features else None
 
     def features_of(self, rows):
         return torch.zeros(len(rows), 1, device=self.device) if self.table is None else self.table[rows]

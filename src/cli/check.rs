@@ -53,7 +53,7 @@ pub(super) fn run(args: &CheckArgs) -> Result<()> {
     for warning in config.warnings() {
         output::print(&format!("warn  settings: {warning}"))?;
     }
-    let placement = DeviceSelection::of(&config, None);
+    let placement = DeviceSelection::without_trial(&config);
     report("settings", Ok("valid".to_owned()))?;
     report("device", placement.shortfall.clone().map_or_else(|| Ok(placement.reason.clone()), Err))?;
     if let Some(details) = placement.details() {

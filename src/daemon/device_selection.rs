@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::automatic_device;
+use super::verified_kernels::Refusal;
 use crate::api::{Health, State};
 use crate::config::Config;
 use crate::device::cuda::{Cuda, CudaOptions, CudaWork};
@@ -42,7 +43,7 @@ impl DeviceSelection {
             return cpu("cpu: device.use = \"cpu\"".to_owned());
         }
         let seen = probe();
-        let DeviceSpec::Cuda(number) = spec else { return Self::automatic(config, kernel_dir, seen) };
+        let DeviceSpec::Cuda(number) = spec else { return Self::automatic(config, seen, Some(kernel_dir)) };
         let options = CudaOptions {
             memory_bytes_max: config.device.memory_bytes_max,
             kernel_dir,
@@ -68,19 +69,42 @@ impl DeviceSelection {
         Self { found: Some(seen.cuda), ..placement }
     }
 
-    /// The first GPU if it is there, verified and faster than the CPU, else the CPU.
-    fn automatic(config: &Config, kernel_dir: Option<PathBuf>, seen: Probe) -> Self {
+    /// As [`Self::of`], without a trial: a GPU that `auto` would try is not opened.
+    #[must_use]
+    pub fn without_trial(config: &Config) -> Self {
+        match config.device.spec {
+            DeviceSpec::Auto => Self::automatic(config, probe(), None),
+            _ => Self::of(config, None),
+        }
+    }
+
+    /// The first GPU if it is there, verified and faster than the CPU, else the CPU; `trial` has the folder of kernels,
+    /// where there is to be one.
+    fn automatic(config: &Config, seen: Probe, trial: Option<Option<PathBuf>>) -> Self {
         let Probe { reason, cuda: found, .. } = seen;
-        let can_be_used = found.problem.is_none() && !found.devices.is_empty();
-        let (device, reason, gpu) = match automatic_device::choose(config, kernel_dir, &found) {
-            Ok((gpu, why)) => {
-                let reason = format!("{}: device.use = \"auto\": {why}", gpu.describe());
-                (Device::Cuda(CudaWork::new(gpu.clone())), reason, Some(gpu))
+        let first = found.devices.first().filter(|_| found.problem.is_none());
+        let eligible = first.map(|gpu| automatic_device::is_eligible(config, gpu));
+        let (mut device, mut shortfall, mut gpu) = (Device::Cpu, None, None);
+        let reason = match (eligible, trial) {
+            (None, _) => reason,
+            (Some(Err(Refusal::Missing(why))), _) => format!("{reason} and does not use it: {why}"),
+            (Some(Err(Refusal::Fault(why))), _) => {
+                let reason = format!("{reason} and does not use it: {why}");
+                shortfall = Some(why);
+                reason
             }
-            Err(why) if can_be_used => (Device::Cpu, format!("{reason}; \"auto\" does not: {why}"), None),
-            Err(_) => (Device::Cpu, reason, None),
+            (Some(Ok(())), None) => format!("{reason} and tries it at a start"),
+            (Some(Ok(())), Some(kernel_dir)) => match automatic_device::try_out(config, kernel_dir) {
+                Err(why) => format!("{reason} and does not use it: {why}"),
+                Ok((opened, why)) => {
+                    let reason = format!("{}: device.use = \"auto\": {why}", opened.describe());
+                    device = Device::Cuda(CudaWork::new(opened.clone()));
+                    gpu = Some(opened);
+                    reason
+                }
+            },
         };
-        Self { device, reason, found: Some(found), shortfall: None, gpu }
+        Self { device, reason, found: Some(found), shortfall, gpu }
     }
 
     /// The options of the configured GPU, if any.

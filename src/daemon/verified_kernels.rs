@@ -7,7 +7,7 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-use crate::device::cuda::{SOURCES, Texts};
+use crate::device::cuda::{SOURCES, Source, Texts};
 
 const COMMITTED: &str = include_str!("../../kernels/verified.json");
 
@@ -21,56 +21,57 @@ struct Verified {
 #[derive(Deserialize)]
 struct Results {
     verified: BTreeMap<String, String>,
-    machine: Machine,
+    /// Of the GPU that ran the tests.
+    #[serde(default)]
+    architecture: Option<String>,
+    quick: bool,
 }
 
-#[derive(Deserialize)]
-struct Machine {
-    gpu: Gpu,
-}
-
-#[derive(Deserialize)]
-struct Gpu {
-    /// As 9.0 for sm_90.
-    compute_cap: Option<String>,
+/// Why kernels do not count as verified, in words.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// What is missing.
+    Missing(String),
+    /// What `device.verified_by` names is of no use.
+    Fault(String),
 }
 
 /// That all kernels are verified on GPUs of this architecture; `own` are results of a run, an empty path none.
-///
-/// # Errors
-/// In words: how many are not, or that `own` cannot be read.
-pub(super) fn check(architecture: &str, own: &Path) -> Result<(), String> {
-    let wrong = |what: &dyn std::fmt::Display| format!("device.verified_by = {own:?} cannot be read: {what}");
-    let committed: BTreeMap<String, BTreeMap<String, Verified>> =
-        serde_json::from_str(COMMITTED).map_err(|error| format!("kernels/verified.json: {error}"))?;
+pub(super) fn check(architecture: &str, own: &Path) -> Result<(), Refusal> {
+    let committed: BTreeMap<String, BTreeMap<String, Verified>> = serde_json::from_str(COMMITTED)
+        .map_err(|error| Refusal::Fault(format!("kernels/verified.json: {error}")))?;
     let own = match own.as_os_str().is_empty() {
         true => BTreeMap::new(),
-        false => {
-            let text = std::fs::read(own).map_err(|error| wrong(&error))?;
-            of_results(&text, architecture).map_err(|error| wrong(&error))?
-        }
+        false => of_results(own, architecture)
+            .map_err(|why| Refusal::Fault(format!("device.verified_by = {own:?} cannot be used: {why}")))?,
     };
     let texts = Texts::default();
     let is_verified = |file: &str, fingerprint: &str| {
-        let ours =
-            committed.get(file).and_then(|by| by.get(architecture)).map(|run| run.fingerprint.as_str());
-        ours == Some(fingerprint) || own.get(file).is_some_and(|verified| verified == fingerprint)
+        let run = committed.get(file).and_then(|by_architecture| by_architecture.get(architecture));
+        run.is_some_and(|run| run.fingerprint == fingerprint)
+            || own.get(file).is_some_and(|verified| verified == fingerprint)
     };
-    let missing =
-        SOURCES.iter().filter(|source| !is_verified(source.file, &texts.fingerprint(source))).count();
-    match missing {
-        0 => Ok(()),
-        missing => {
-            Err(format!("{missing} of {} files of kernels are not verified on {architecture}", SOURCES.len()))
+    let is_missing = |source: &&Source| !is_verified(source.file, &texts.fingerprint(source));
+    match (SOURCES.iter().filter(is_missing).count(), SOURCES.len()) {
+        (0, _) => Ok(()),
+        (missing, of) => {
+            let why = format!("{missing} of {of} files of kernels are not verified on {architecture}");
+            Err(Refusal::Missing(why))
         }
     }
 }
 
-/// Fingerprints by file, of results of a run on this architecture.
-fn of_results(text: &[u8], architecture: &str) -> Result<BTreeMap<String, String>, serde_json::Error> {
-    let Results { verified, machine } = serde_json::from_slice(text)?;
-    let ran_on = machine.gpu.compute_cap.map(|capability| format!("sm_{}", capability.replace('.', "")));
-    Ok(if ran_on.as_deref() == Some(architecture) { verified } else { BTreeMap::new() })
+/// Fingerprints by file, of the results of a run.
+fn of_results(path: &Path, architecture: &str) -> Result<BTreeMap<String, String>, String> {
+    let text = std::fs::read(path).map_err(|error| error.to_string())?;
+    let results: Results = serde_json::from_slice(&text).map_err(|error| error.to_string())?;
+    if results.quick {
+        return Err("it is of a quick run, which verifies nothing".to_owned());
+    }
+    match results.architecture.as_deref() {
+        Some(ran_on) if ran_on == architecture => Ok(results.verified),
+        ran_on => Err(format!("it is of {}, and the GPU is {architecture}", ran_on.unwrap_or("no GPU"))),
+    }
 }
 
 #[cfg(test)]
@@ -78,10 +79,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kernels_are_verified_by_a_run_with_the_same_texts_on_the_same_architecture() {
+    fn kernels_are_verified_by_a_whole_run_with_the_same_texts_on_the_same_architecture() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("gpu-check.json");
-        let write = |capability: &str, change: bool| {
+        let write = |architecture: &str, quick: bool, change: bool| {
             let texts = Texts::default();
             let mut verified: BTreeMap<&str, String> =
                 SOURCES.iter().map(|source| (source.file, texts.fingerprint(source))).collect();
@@ -89,23 +90,27 @@ mod tests {
                 verified.insert(SOURCES[0].file, "another".into());
             }
             let results = serde_json::json!({
-                "verified": verified, "machine": { "gpu": { "compute_cap": capability } }, "more": 1
+                "verified": verified, "architecture": architecture, "quick": quick, "more": 1
             });
             std::fs::write(&path, results.to_string()).unwrap();
         };
+        let fault = |path: &Path| match check("sm_07", path) {
+            Err(Refusal::Fault(why)) => why,
+            other => panic!("{other:?}"),
+        };
         // No GPU has this number.
-        write("0.7", false);
+        write("sm_07", false, false);
         assert_eq!(check("sm_07", &path), Ok(()));
-        assert_eq!(
-            check("sm_08", &path).unwrap_err(),
-            format!("{0} of {0} files of kernels are not verified on sm_08", SOURCES.len())
-        );
-        write("0.7", true);
-        assert!(check("sm_07", &path).unwrap_err().starts_with("1 of "));
+        let all = format!("{0} of {0} files of kernels are not verified on sm_07", SOURCES.len());
+        assert_eq!(check("sm_07", Path::new("")), Err(Refusal::Missing(all)));
+        write("sm_07", false, true);
+        assert!(matches!(check("sm_07", &path), Err(Refusal::Missing(why)) if why.starts_with("1 of ")));
+        write("sm_08", false, false);
+        assert!(fault(&path).ends_with("it is of sm_08, and the GPU is sm_07"), "{}", fault(&path));
+        write("sm_07", true, false);
+        assert!(fault(&path).contains("quick run"), "{}", fault(&path));
         std::fs::write(&path, "{").unwrap();
-        let why = check("sm_07", &path).unwrap_err();
-        assert!(why.contains("device.verified_by") && why.contains("gpu-check.json"), "{why}");
-        assert!(check("sm_07", &folder.path().join("none")).unwrap_err().contains("cannot be read"));
-        assert!(check("sm_07", Path::new("")).is_err());
+        assert!(fault(&path).contains("gpu-check.json"), "{}", fault(&path));
+        assert!(fault(&folder.path().join("none")).starts_with("device.verified_by"));
     }
 }

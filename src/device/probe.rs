@@ -140,7 +140,7 @@ fn describe(cuda: &CudaFound) -> String {
         n => format!(" and {} more", n - 1),
     };
     let version = shown(cuda.driver_version.unwrap_or(0));
-    format!("found {}{more} (driver {version}), which is used where device.use names it", first.name)
+    format!("device.use = \"auto\" found {}{more} (driver {version})", first.name)
 }
 
 #[cfg(test)]

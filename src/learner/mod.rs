@@ -60,7 +60,7 @@ pub use quality::{BatchQuality, QualityWindow};
 pub use requests::{NoResponse, Reply, Requests};
 pub use status::{Durable, GateReport, LearnerBytes, LearnerReport, LearnerStatus, WantedCheckpoint};
 pub use stream_state::{Around, StreamState};
-pub use threads::step_threads;
+pub use threads::{step_thread_count, step_threads};
 
 use self::measure::{BesideStep, RANKS_AT_ONCE, timed};
 use self::step::Ahead;
@@ -162,7 +162,7 @@ impl Learner {
             node_rows,
             sampler,
             deleted: Vec::new(),
-            quality: QualityWindow::new(options.quality_window_batches),
+            quality: QualityWindow::new(options.quality_window_batches, RANKS_AT_ONCE),
             share: Share::default(),
             // The first batch that there is anybody to rank in is ranked.
             ranks_due: RANKS_AT_ONCE as f64,

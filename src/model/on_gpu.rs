@@ -19,22 +19,32 @@ impl ModelOptions {
     /// # Errors
     /// Why it does not.
     pub fn check_device(&self, device: &Device) -> Result<(), ModelError> {
-        let refused = match (device, self) {
-            (Device::Cpu, _) => return Ok(()),
-            (_, options) if options.needs().walks.is_some() => Err("walks are counted on the CPU".to_owned()),
-            (_, Self::Tgn(tgn)) => of_tgn(tgn),
-            (_, Self::Tgat(tgat)) => {
+        if *device == Device::Cpu {
+            return Ok(());
+        }
+        let refused = self.check_gpu();
+        refused.map_err(|why| ModelError::Device { model: self.name(), device: device.to_string(), why })
+    }
+
+    /// Whether a GPU computes the model.
+    ///
+    /// # Errors
+    /// Why none does.
+    pub fn check_gpu(&self) -> Result<(), String> {
+        match self {
+            options if options.needs().walks.is_some() => Err("walks are counted on the CPU".to_owned()),
+            Self::Tgn(tgn) => of_tgn(tgn),
+            Self::Tgat(tgat) => {
                 let edge = tgat.edge_feature_dim;
                 let typed = tgat.embedding_dim + tgat.edge_types.width;
                 attends(tgat.heads, tgat.fanout, [typed, edge, tgat.time_dim])
             }
-            (_, Self::GraphMixer(mixer)) if mixer.fanout > MIXING_MAX => {
+            Self::GraphMixer(mixer) if mixer.fanout > MIXING_MAX => {
                 Err(format!("{} slots are mixed, and {MIXING_MAX} are the most", mixer.fanout))
             }
-            (_, Self::GraphMixer(_)) => Ok(()),
+            Self::GraphMixer(_) => Ok(()),
             _ => Err("some of its operations have no kernels".to_owned()),
-        };
-        refused.map_err(|why| ModelError::Device { model: self.name(), device: device.to_string(), why })
+        }
     }
 }
 

@@ -1,8 +1,9 @@
 //! How fast a device trains a model with batches of a size: some steps on a made-up stream, timed as a daemon takes
 //! them, with the next batches prepared beside. What they learn is thrown away.
 //!
-//! The stream has hubs and nodes that are met once, so that samples, messages and rows are about as many as in a real
-//! one. The steps whose time counts are the later half: a GPU tries ways to launch steps first, and buffers grow.
+//! Some nodes of the stream are frequent and most are not, so that samples, messages and rows are about as many as in a
+//! real one. After each step the rows of its nodes are computed, as for readers. The later half of the steps counts: a
+//! GPU tries ways to launch steps first, and buffers grow.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -17,8 +18,9 @@ use crate::graph::{GraphOptions, GraphStore};
 
 /// Most steps, of which a fast device takes all.
 const STEPS_MAX: usize = 160;
-/// Most events, which bounds the memory where batches are large.
+/// Most events, and bytes of their feature rows, where the fewest steps need no more.
 const EVENTS_MAX: usize = 400_000;
+const ROW_BYTES_MAX: usize = 128 << 20;
 /// Fewest steps, however slow.
 const STEPS_MIN: usize = 4;
 /// No step begins after so long.
@@ -36,7 +38,8 @@ const STREAM: u64 = 0x7472_6961_6c00_0000;
 pub fn step_seconds(trainer: &mut Trainer, batch_events: usize) -> Result<f64, TrainError> {
     let needs = trainer.model().needs();
     let batch_events = batch_events.max(1);
-    let steps = (EVENTS_MAX / batch_events).clamp(STEPS_MIN, STEPS_MAX);
+    let events_max = EVENTS_MAX.min(ROW_BYTES_MAX / (needs.edge_row_dim * size_of::<f32>()).max(1));
+    let steps = (events_max / batch_events).clamp(STEPS_MIN, STEPS_MAX);
     let stream = made_up(steps * batch_events);
     let (graph, rows) = (GraphStore::new(GraphOptions::default()), FeatureStore::new(needs.edge_row_dim));
     let row = vec![0.5; needs.edge_row_dim];
@@ -44,7 +47,7 @@ pub fn step_seconds(trainer: &mut Trainer, batch_events: usize) -> Result<f64, T
         // A store in memory takes rows of its own width.
         let _ = rows.set(edge, &row);
     }
-    // Nodes have no deletions, so an empty graph takes them all.
+    // An empty graph takes edges of that few nodes.
     let _ = graph.apply(&stream);
     let sampler = trainer.device_sampler();
     sampler.iter().for_each(|sampler| sampler.open(&graph));
@@ -70,8 +73,14 @@ pub fn step_seconds(trainer: &mut Trainer, batch_events: usize) -> Result<f64, T
         preparer.sample(&world, &positives, &Negatives { src, dst: &against }, StepMode::Train, batch)?;
         Ok(true)
     };
+    let step = |trainer: &mut Trainer, batch: &PreparedBatch| {
+        let report = trainer.step_prepared(batch)?;
+        trainer.publish_prepared(trainer.model(), batch, |_, _, _| ())?;
+        Ok(report)
+    };
     let mut seconds = Vec::new();
-    Lookahead::new(Helper::new()).run::<TrainError>(trainer, &world, source, |turn| {
+    let mut lookahead = Lookahead::new(Helper::new()).publishing();
+    lookahead.run_by::<TrainError>(trainer, &world, source, step, |turn| {
         seconds.push(turn.seconds);
         over.store(seconds.len() + 2 >= STEPS_MIN && begun.elapsed() > LIMIT, Ordering::Relaxed);
         Ok(())

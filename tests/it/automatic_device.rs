@@ -37,16 +37,16 @@ fn auto_leaves_a_gpu_alone_until_it_is_verified_and_faster() {
     let folder = tempfile::tempdir().unwrap();
     let found = device(folder.path(), Path::new(""));
     let why =
-        format!("\"auto\" does not: {0} of {0} files of kernels are not verified on sm_90", SOURCES.len());
-    assert!(found.starts_with("cpu: found ") && found.ends_with(&why), "{found}");
+        format!(" and does not use it: {0} of {0} files of kernels are not verified on sm_90", SOURCES.len());
+    assert!(found.starts_with("cpu: device.use = \"auto\" found ") && found.ends_with(&why), "{found}");
 
     let texts = Texts::default();
     let verified: BTreeMap<&str, String> =
         SOURCES.iter().map(|source| (source.file, texts.fingerprint(source))).collect();
-    let results = serde_json::json!({ "verified": verified, "machine": { "gpu": { "compute_cap": "9.0" } } });
+    let results = serde_json::json!({ "verified": verified, "architecture": "sm_90", "quick": false });
     let path = folder.path().join("gpu-check.json");
     std::fs::write(&path, results.to_string()).unwrap();
     let tried = device(folder.path(), &path);
-    assert!(tried.starts_with("cpu: ") && tried.contains("\"auto\" does not: a step takes "), "{tried}");
+    assert!(tried.starts_with("cpu: ") && tried.contains(" and does not use it: a step takes "), "{tried}");
     assert!(tried.ends_with(" ms on the CPU"), "{tried}");
 }

@@ -220,6 +220,7 @@ fn a_stream_is_learned_whole_and_rounds_of_new_events_after_they_are_acknowledge
     // Whole batches of what two rounds leave.
     assert_eq!((&figures["bench"], &figures["events"]), (&"learn".into(), &2_700.into()));
     assert_eq!((&figures["skipped_events"], &figures["batch_events"]), (&0.into(), &100.into()));
+    assert!(figures["lag_events_median"].as_u64() <= Some(2_700), "{figures}");
     assert!(figures["device"].as_str().unwrap().starts_with("cpu"), "{figures}");
     let number = |value: &Value| value.as_f64().unwrap_or_else(|| panic!("no number in {figures}"));
     assert!(number(&figures["events_per_second"]) > 0.0);

@@ -141,7 +141,7 @@ fn every_step_runs_on_the_stand_in_driver() {
         assert!(steps[name]["ok"] == true || why.contains(missing), "{name}: {}", steps[name]);
     }
     assert_eq!(steps.len(), RUN.len() + MAY_BE_SKIPPED.len(), "{:?}", steps.keys());
-    // What was computed is there: a figure of each kind, and fingerprints of all kernels.
+    // What was computed is there: a figure of each kind.
     for figure in
         ["/training/tgn-172/loss", "/rows/layers/0/seconds/median", "/rows/rows/0/zero_copy_seconds/median"]
     {
@@ -149,7 +149,8 @@ fn every_step_runs_on_the_stand_in_driver() {
     }
     assert!(document["samples"]["seeds_per_batch"] == 1_800, "{}", document["samples"]);
     assert!(document["eval"]["mean_average_precision"].is_f64(), "{}", document["eval"]);
-    assert_eq!(document["verified"].as_object().unwrap().len(), evergraph::device::cuda::SOURCES.len());
+    assert_eq!(document["verified"], serde_json::json!({}), "a quick run verifies nothing");
+    assert_eq!(document["architecture"], "sm_90");
     assert_eq!(document["targets"], serde_json::json!([]), "a quick run judges nothing");
     assert_eq!(document.get("fault"), None);
     judged(&made);

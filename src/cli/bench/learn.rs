@@ -1,9 +1,9 @@
 //! `evergraph bench learn`: how fast a daemon learns a stream, and how soon it has learned what has just arrived.
 //!
 //! The daemon is the one that `serve` runs, in this process, with a data folder of its own and default settings, but
-//! for the one by which every event gets a gradient step whatever the lag. What is timed is everything between a
-//! producer and a response: decoding, the log and its syncs, the graph, the scores of every batch, its step, the gate,
-//! publishing. There are two parts in sequence:
+//! for those by which every event gets a gradient step whatever the lag. What is timed is everything between a
+//! producer's file and a response: decoding, the log and its syncs, the graph, the scores of every batch, its step, the
+//! gate, publishing. There are two parts in sequence:
 //!
 //! ```text
 //! history   all but the last events of the file, which the daemon replays     -> events per second
@@ -13,6 +13,7 @@
 //! A round is learned when a request that asks for its last position gets its response: that is computed from memory
 //! which has every event of the round, and weights had a gradient step for each. (Which weights are served is the
 //! gate's decision.) The rate leaves out the first tenth of history, in which buffers grow and a GPU loads its kernels.
+//! The lag shows what bounds it: where the learner waits for events, few are behind it.
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -36,9 +37,10 @@ use crate::cli::{machine, output};
 use crate::daemon::{Daemon, StatusDocument, log_level};
 use crate::event::EdgeBatch;
 use crate::ingest::produce::{HttpTarget, ProduceOptions, ProduceTarget, produce};
+use crate::learner::step_thread_count;
 
 /// How often it is looked how far the learner is.
-const LOOK: Duration = Duration::from_millis(2);
+const LOOK: Duration = Duration::from_millis(20);
 /// Without any progress for so long, the run is given up.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// What the status may lag behind responses.
@@ -91,8 +93,10 @@ struct Figures {
     cpu_seconds_per_million_events: Option<f64>,
     /// What the learner's steps took, in all of history.
     phase_seconds: Map<String, Value>,
-    /// Events that got no gradient step.
+    /// Events that got no gradient step: none.
     skipped_events: u64,
+    /// The median of how many events were indexed and not yet learned, in the timed part of history.
+    lag_events_median: u64,
     /// Over the last batches.
     average_precision: Option<f64>,
     round_events: u32,
@@ -126,6 +130,7 @@ struct Round {
 struct Rate {
     events_per_second: f64,
     cpu_seconds_per_million_events: Option<f64>,
+    lag_events_median: u64,
 }
 
 /// Runs the benchmark.
@@ -144,7 +149,7 @@ pub(super) fn run(args: &LearnArgs) -> anyhow::Result<()> {
     let events =
         Events { source: Source::new(&stream, args.repeat, 1)?, row_dimension: args.row_dimension as usize };
     let new = args.rounds as usize * args.round_events as usize;
-    let batch = config.learner.batch_events;
+    let (batch, threads) = (config.learner.batch_events, step_thread_count(config.learner.threads));
     // In whole batches, of which the last does not wait for more events.
     let count = events.source.events().saturating_sub(new) / batch * batch;
     ensure!(
@@ -179,6 +184,7 @@ pub(super) fn run(args: &LearnArgs) -> anyhow::Result<()> {
         cpu_seconds_per_million_events: rate.cpu_seconds_per_million_events,
         phase_seconds: phases(&metrics),
         skipped_events: status.learner.skipped_events,
+        lag_events_median: rate.lag_events_median,
         average_precision: status.learner.average_precision,
         round_events: args.round_events,
         learned_seconds: Spread::of(rounds.iter().map(|round| round.learned_seconds)),
@@ -186,7 +192,7 @@ pub(super) fn run(args: &LearnArgs) -> anyhow::Result<()> {
         each_round: rounds,
     };
     figures.print();
-    deliver(args.json.as_deref(), "learn", rayon::current_num_threads(), &figures)
+    deliver(args.json.as_deref(), "learn", threads, &figures)
 }
 
 /// The status once it counts as many events, which it does a moment after responses reflect them.
@@ -211,15 +217,20 @@ fn check(status: &StatusDocument, events: usize) -> anyhow::Result<()> {
         learner.trained_events,
         learner.skipped_events
     );
+    ensure!(
+        learner.skipped_events == 0,
+        "{} events got no gradient step; leave learner.train and learner.lag_* as they are",
+        learner.skipped_events
+    );
     Ok(())
 }
 
 /// Waits until `count` events of history are learned.
 fn replayed(daemon: &Daemon, count: usize) -> anyhow::Result<Rate> {
-    let (mut begun, mut progress) = (None, (Instant::now(), 0));
+    let (mut begun, mut progress, mut lags) = (None, (Instant::now(), 0), Vec::new());
     loop {
-        let applied = daemon.status().learner.applied_position;
-        let now = Instant::now();
+        let learner = daemon.status().learner;
+        let (applied, now) = (learner.applied_position, Instant::now());
         if applied > progress.1 {
             progress = (now, applied);
         }
@@ -228,11 +239,20 @@ fn replayed(daemon: &Daemon, count: usize) -> anyhow::Result<Rate> {
         }
         if let (true, Some((since, from, cpu))) = (applied >= count as u64, begun) {
             let events = (applied - from) as usize;
+            ensure!(
+                events > 0,
+                "history was learned at once; set --repeat, so that there is time to measure"
+            );
+            lags.sort_unstable();
             let cpu = machine::cpu_seconds().zip(cpu).map(|(end, begin)| end - begin);
             return Ok(Rate {
                 events_per_second: per_second(events, (now - since).as_secs_f64()),
-                cpu_seconds_per_million_events: cpu.map(|seconds| seconds * 1e6 / events.max(1) as f64),
+                cpu_seconds_per_million_events: cpu.map(|seconds| seconds * 1e6 / events as f64),
+                lag_events_median: lags.get(lags.len() / 2).copied().unwrap_or(0),
             });
+        }
+        if begun.is_some() {
+            lags.push(learner.lag_events);
         }
         if let Some(fault) = daemon.fault() {
             anyhow::bail!("the daemon failed: {fault}");
@@ -267,7 +287,8 @@ impl Events<'_> {
                 line.clear();
                 write!(line, "{},{},{}", batch.src[0].0, batch.dst[0].0, batch.time[0].0)?;
                 generate(event as u64, &mut row);
-                row.iter().try_for_each(|value| write!(line, ",{value}"))?;
+                // As many digits as measured values have.
+                row.iter().try_for_each(|value| write!(line, ",{value:.3}"))?;
                 writeln!(file, "{line}")?;
             }
             file.flush()?;

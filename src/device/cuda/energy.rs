@@ -4,6 +4,7 @@
 #![allow(unsafe_code)]
 
 use std::ffi::{CString, c_char, c_int, c_void};
+use std::ptr;
 
 use libloading::Library;
 
@@ -11,15 +12,17 @@ use libloading::Library;
 const LIBRARY: &str = "libnvidia-ml.so.1";
 const SUCCESS: c_int = 0;
 
-// SAFETY: a type of nvml.h; who calls one promises that its pointers are of a device and of a live integer.
+// SAFETY: types of nvml.h; who calls one has initialized the library, and passes live pointers.
+type Init = unsafe extern "C" fn() -> c_int;
+// SAFETY: as above.
+type Find = unsafe extern "C" fn(*const c_char, *mut *mut c_void) -> c_int;
+// SAFETY: as above.
 type Energy = unsafe extern "C" fn(*mut c_void, *mut u64) -> c_int;
 
 /// A GPU whose energy is counted: that of all of the board, whoever uses it.
 pub struct EnergyMeter {
     energy: Energy,
     device: *mut c_void,
-    /// Keeps the function and the device.
-    _library: Library,
 }
 
 impl EnergyMeter {
@@ -28,30 +31,32 @@ impl EnergyMeter {
     #[must_use]
     pub fn of(bus: &str) -> Option<Self> {
         let bus = CString::new(bus).ok()?;
-        // SAFETY: loading a library runs its initializers; these are NVIDIA's own, from the system's library path. The
-        // types are those of nvml.h, which versions of a function's name fix.
-        let meter = unsafe {
-            let library = Library::new(LIBRARY).ok()?;
-            let init = library.get::<unsafe extern "C" fn() -> c_int>(c"nvmlInit_v2").ok()?;
-            let find = library
-                .get::<unsafe extern "C" fn(*const c_char, *mut *mut c_void) -> c_int>(
-                    c"nvmlDeviceGetHandleByPciBusId_v2",
-                )
-                .ok()?;
-            let energy: Energy = *library.get(c"nvmlDeviceGetTotalEnergyConsumption").ok()?;
-            let mut device = std::ptr::null_mut();
-            let found = init() == SUCCESS && find(bus.as_ptr(), &raw mut device) == SUCCESS;
-            found.then_some(Self { energy, device, _library: library })?
-        };
-        meter.joules().is_some().then_some(meter)
+        // SAFETY: loading a library runs its initializers; these are NVIDIA's own, from the system's library path.
+        let library = unsafe { Library::new(LIBRARY) }.ok()?;
+        // Initialized as it is from now on, it stays until the program ends.
+        let library: &'static Library = Box::leak(Box::new(library));
+        // SAFETY: the types of this function and the next two are those of nvml.h, which a version in the name fixes.
+        let init = unsafe { library.get::<Init>(c"nvmlInit_v2") }.ok()?;
+        // SAFETY: as above.
+        let find = unsafe { library.get::<Find>(c"nvmlDeviceGetHandleByPciBusId_v2") }.ok()?;
+        // SAFETY: as above.
+        let energy = *unsafe { library.get::<Energy>(c"nvmlDeviceGetTotalEnergyConsumption") }.ok()?;
+        // SAFETY: it takes nothing, and may be called at any time.
+        if unsafe { init() } != SUCCESS {
+            return None;
+        }
+        let mut device = ptr::null_mut();
+        // SAFETY: the library is initialized; the text ends with a zero, and the other pointer is to a live one.
+        let found = unsafe { find(bus.as_ptr(), &raw mut device) };
+        let meter = Self { energy, device };
+        (found == SUCCESS && meter.joules().is_some()).then_some(meter)
     }
 
     /// Joules since the driver was loaded.
     #[must_use]
     pub fn joules(&self) -> Option<f64> {
         let mut millijoules = 0;
-        // SAFETY: the library is loaded and initialized as long as this lives, and has found the device; the pointer is
-        // to a live integer.
+        // SAFETY: the library is initialized and has found the device; the pointer is to a live integer.
         let result = unsafe { (self.energy)(self.device, &raw mut millijoules) };
         #[allow(clippy::cast_precision_loss)] // exact for a thousand years
         (result == SUCCESS).then_some(millijoules as f64 / 1000.0)

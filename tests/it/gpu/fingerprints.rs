@@ -1,4 +1,4 @@
-//! The fingerprints of the kernels that the other tests here ran: `EVERGRAPH_GPU_FINGERPRINTS` names a file for them.
+//! The fingerprints of the kernels that the other tests here ran, and the architecture of the GPU that they ran on: `EVERGRAPH_GPU_FINGERPRINTS` names a file for them.
 //! `scripts/gpu-check.sh` asks for it in the step whose tests verify kernels, and in no other.
 
 use std::collections::BTreeMap;
@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use evergraph::device::cuda::{SOURCES, Texts};
 
-use super::options;
+use super::{gpu, options};
 
 #[test]
 fn fingerprints_of_all_kernels_are_written_where_they_are_asked_for() {
@@ -17,7 +17,7 @@ fn fingerprints_of_all_kernels_are_written_where_they_are_asked_for() {
     let path = asked.unwrap_or_else(|| folder.path().join("fingerprints.json"));
     let by_file: BTreeMap<&str, String> =
         SOURCES.iter().map(|source| (source.file, texts.fingerprint(source))).collect();
-    std::fs::write(&path, serde_json::to_vec_pretty(&by_file).unwrap()).unwrap();
-    let written: BTreeMap<String, String> = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
-    assert_eq!(written.len(), SOURCES.len());
+    let written = serde_json::json!({ "architecture": gpu().gpu().architecture, "files": by_file });
+    std::fs::write(&path, serde_json::to_vec_pretty(&written).unwrap()).unwrap();
+    assert_eq!(written["files"].as_object().unwrap().len(), SOURCES.len());
 }
