@@ -9,7 +9,7 @@
 # A  5 min  smoke check tests           the device opens; a kernel of each file; capture, update, launch; memory of the
 #                                       host read in place; every parity test. After a failure step tests-apart runs each
 #                                       test in a process of its own, and the check stops
-# B  7 min  train-* pyg-* profile       TGN without and with 172 features, by trials, as graphs, and kernel by kernel, and
+# B  7 min  train-* pyg-* profile-*     TGN without and with 172 features, by trials, as graphs, and kernel by kernel, and
 #                                       with gate and publishing; TGAT; GraphMixer; PyG's TGN on the same GPU; the time of
 #                                       each kernel
 # C  7 min  samples rows torch-* eval   sampling 1x10 and 2x10; rows in place, cached and copied; layers beside torch;
@@ -360,16 +360,16 @@ elif [ -z "$list" ] && wanted A tests && grep -qs '"tests-apart"' "$parts/steps.
     record A tests-apart skipped "all tests pass in one process"
 fi
 
-# profile SKIP COUNT PROGRAM...: the time of each kernel of some launches behind others, with clocks and caches as every
-# other step finds them.
+# profile FILE SKIP COUNT PROGRAM...: the time of each kernel of some launches behind others, with clocks and caches as
+# every other step finds them.
 profiler=$(cuda_tool ncu)
 profile() {
     [ -n "$profiler" ] || { echo "Nsight Compute (ncu) is not installed"; return 3; }
-    rm -f "$parts/profile.csv"
+    rm -f "$1"
     # It kills the program behind the last launch, so its status says nothing.
     "$profiler" --clock-control none --cache-control none --metrics gpu__time_duration.sum --print-units base \
-        --launch-skip "$1" --launch-count "$2" --kill yes --csv --log-file "$parts/profile.csv" "${@:3}" || true
-    python3 -B "$bundle/profile_kernels.py" "$parts/profile.csv"
+        --launch-skip "$2" --launch-count "$3" --kill yes --csv --log-file "$1" "${@:4}" || true
+    python3 -B "$bundle/profile_kernels.py" "$1"
 }
 export -f profile
 export profiler bundle
@@ -388,11 +388,14 @@ for features in 0 172; do
     train "tgn-$features" tgn "$features" 6 --alone
     peer "pyg-$features" peer_training "$events" "$features" "$parts/pyg-$features.json"
 done
-# Some three steps late in the stream, kernel by kernel: a graph would be one launch.
-launches=(15000 300)
+# Some steps late in the stream, kernel by kernel: a graph would be one launch.
+launches=(8000 300)
 [ -z "$quick" ] || launches=(100 50)
-step profile 60 bash -c 'profile "$@"' profile "${launches[@]}" "$evergraph" bench train --events "$events" --model tgn \
-    --row-dimension 0 "${size[@]}" --epochs 1 --alone --device cuda:0 --launch direct
+for each in tgn-0 tgn-172 tgat-0 graphmixer-0; do
+    step "profile-$each" 60 bash -c 'profile "$@"' profile "$parts/profile-$each.csv" "${launches[@]}" "$evergraph" bench train \
+        --events "$events" --model "${each%-*}" --row-dimension "${each#*-}" "${size[@]}" --epochs 1 --alone --device cuda:0 \
+        --launch direct
+done
 for features in 0 172; do
     for launch in graph direct; do
         train "tgn-$features-$launch" tgn "$features" 6 --alone --launch "$launch"

@@ -351,8 +351,8 @@ case "$*" in "--tool memcheck --report-api-errors no --print-limit 5 "*"/it --ex
 
     def test_kernels_are_profiled_where_the_profiler_may(self):
         self.program("ncu", """#!/bin/sh
-case "$*" in *"--cache-control none --metrics gpu__time_duration.sum --print-units base --launch-skip 15000 --launch-count"*\
-"300 --kill yes --csv --log-file "*"/profile.csv "*"/evergraph bench train "*" --launch direct") ;; *) exit 9 ;; esac
+case "$*" in *"--cache-control none --metrics gpu__time_duration.sum --print-units base --launch-skip 8000 --launch-count"*\
+"300 --kill yes --csv --log-file "*"/profile-tgn-0.csv "*"/evergraph bench train "*" --launch direct") ;; *) exit 9 ;; esac
 while [ "$1" != --log-file ]; do shift; done
 cat >"$2" <<CSV
 ==PROF== Connected to process 7
@@ -366,18 +366,18 @@ cat >"$2" <<CSV
 CSV
 exit 1
 """)
-        done, _, steps = self.check("profile")
-        self.assertTrue(steps["profile"]["ok"], done.stderr)
+        done, _, steps = self.check("profile-tgn-0")
+        self.assertTrue(steps["profile-tgn-0"]["ok"], done.stderr)
         with open(os.path.join(self.out, "gpu-check.log"), encoding="utf-8") as log:
             lines = [line.split() for line in log.read().splitlines()]
         self.assertIn("bce 60.0% 1 6.0 6.0".split(), lines)
         self.assertIn("adam 40.0% 2 4.0 2.0".split(), lines)
         self.program("ncu", '#!/bin/sh\nwhile [ "$1" != --log-file ]; do shift; done\necho "==ERROR== denied" >"$2"\n')
-        _, _, steps = self.check("profile")
-        self.assertEqual(steps["profile"]["skipped"], "==ERROR== denied")
+        _, _, steps = self.check("profile-tgn-0")
+        self.assertEqual(steps["profile-tgn-0"]["skipped"], "==ERROR== denied")
         self.program("ncu", "#!/bin/sh\nexit 1\n")
-        _, _, steps = self.check("profile")
-        self.assertIn("reports nothing", steps["profile"]["skipped"], "figures of an earlier run are not taken")
+        _, _, steps = self.check("profile-tgn-0")
+        self.assertIn("reports nothing", steps["profile-tgn-0"]["skipped"], "figures of an earlier run are not taken")
 
     def test_named_groups_alone_are_run_and_figures_of_earlier_calls_are_kept(self):
         done, found, steps = self.check("C", "train-tgat")

@@ -33,12 +33,15 @@ const RUN: [&str; 18] = [
     "learn-0",
     "learn-172",
 ];
-const MAY_BE_SKIPPED: [(&str, &str); 12] = [
+const MAY_BE_SKIPPED: [(&str, &str); 15] = [
     ("pyg-0", "not installed"),
     ("pyg-172", "not installed"),
     ("pyg-continual-0", "not installed"),
     ("pyg-continual-172", "not installed"),
-    ("profile", "Nsight Compute (ncu) is not installed"),
+    ("profile-tgn-0", "Nsight Compute (ncu) is not installed"),
+    ("profile-tgn-172", "Nsight Compute (ncu) is not installed"),
+    ("profile-tgat-0", "Nsight Compute (ncu) is not installed"),
+    ("profile-graphmixer-0", "Nsight Compute (ncu) is not installed"),
     ("torch-samples", "torch"),
     ("torch-rows", "torch"),
     ("torch-layers", "torch"),
