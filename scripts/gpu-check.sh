@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checks and measures Evergraph on a machine with an NVIDIA GPU, in less than half an hour, or in parts. Needs the driver,
+# Checks and measures Evergraph on a machine with an NVIDIA GPU, in some half an hour, or in parts. Needs the driver,
 # NVRTC and Python; uses PyTorch, compute-sanitizer and Nsight Compute where they are. Needs no Rust and no network.
 #
 #   make gpu DATA=FOLDER                before, on a machine with Rust: builds target/gpu
@@ -388,7 +388,7 @@ for features in 0 172; do
     train "tgn-$features" tgn "$features" 6 --alone
     peer "pyg-$features" peer_training "$events" "$features" "$parts/pyg-$features.json"
 done
-# Some steps late in the stream, kernel by kernel: a graph would be one launch.
+# Some steps behind the first third of the stream, kernel by kernel: a graph would be one launch.
 launches=(8000 300)
 [ -z "$quick" ] || launches=(100 50)
 for each in tgn-0 tgn-172 tgat-0 graphmixer-0; do
@@ -425,10 +425,10 @@ group D 420
 for features in 0 172; do
     step "learn-$features" 90 "$evergraph" bench learn --events "$events" --repeat "$copies" --row-dimension "$features" \
         "${arriving[@]}" --set device.use=cuda:0 --set device.kernel_dir="$parts/kernels" \
-        --set learner.batch_events="$batch" "${narrow[@]}" \
+        --set learner.batch_events="$batch" ${narrow[@]+"${narrow[@]}"} \
         --json "$parts/learn-$features.json"
-    peer "pyg-continual-$features" peer_rounds "$events" "$features" "$parts/pyg-continual-$features.json" "${arriving[@]}" \
-        --batch "$batch" --device cuda
+    step "pyg-continual-$features" 130 python3 -B "$bundle/peer_rounds.py" "$events" "$features" \
+        "$parts/pyg-continual-$features.json" "${arriving[@]}" --batch "$batch" --device cuda
 done
 
 group E 420

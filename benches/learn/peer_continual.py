@@ -72,14 +72,15 @@ class Rounds:
             seconds += time.perf_counter() - started
         return seconds
 
-    def measure(self):
+    def measure(self, write):
+        """Calls `write` with what is known after each round: a run that is ended too soon leaves that."""
         retrained, continued = [], []
         for number in range(self.arguments.rounds):
             known = self.base + (number + 1) * self.arguments.round_events
             continued.append(self.go_on(known))
             retrained.append(self.retrain(known))
+            write(retrained, continued)
             print(f"round {number + 1}: retrained {retrained[-1]:.2f} s, continued {continued[-1]:.3f} s", flush=True)
-        return retrained, continued
 
 
 def main():
@@ -99,12 +100,15 @@ def main():
         torch.set_num_threads(arguments.threads)
     torch.manual_seed(arguments.seed)
     rounds = Rounds(arguments)
-    retrained, continued = rounds.measure()
-    figures = {"peer": f"PyG {rounds.continued.version()}", "device": rounds.continued.device.type,
-               "threads": torch.get_num_threads(), "batch_events": arguments.batch,
-               "row_dimension": arguments.features, "events": rounds.base, "round_events": arguments.round_events,
-               "retrained_seconds": retrained, "continued_seconds": continued}
-    arguments.out.write_text(json.dumps(figures, indent=1) + "\n")
+    facts = {"peer": f"PyG {rounds.continued.version()}", "device": rounds.continued.device.type,
+             "threads": torch.get_num_threads(), "batch_events": arguments.batch,
+             "row_dimension": arguments.features, "events": rounds.base, "round_events": arguments.round_events}
+
+    def write(retrained, continued):
+        figures = facts | {"retrained_seconds": retrained, "continued_seconds": continued}
+        arguments.out.write_text(json.dumps(figures, indent=1) + "\n")
+
+    rounds.measure(write)
 
 
 if __name__ == "__main__":

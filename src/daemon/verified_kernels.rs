@@ -7,7 +7,7 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-use crate::device::cuda::{SOURCES, Source, Texts};
+use crate::device::cuda::{SOURCES, Texts};
 
 const COMMITTED: &str = include_str!("../../kernels/verified.json");
 
@@ -36,41 +36,42 @@ pub(super) enum Refusal {
     Fault(String),
 }
 
-/// That all kernels are verified on GPUs of this architecture; `own` are results of a run, an empty path none.
+/// That all kernels are verified on GPUs of this architecture; `own` are results of a run, an empty path none, which
+/// are read where those that are compiled in do not suffice.
 pub(super) fn check(architecture: &str, own: &Path) -> Result<(), Refusal> {
     let committed: BTreeMap<String, BTreeMap<String, Verified>> = serde_json::from_str(COMMITTED)
         .map_err(|error| Refusal::Fault(format!("kernels/verified.json: {error}")))?;
-    let own = match own.as_os_str().is_empty() {
-        true => BTreeMap::new(),
-        false => of_results(own, architecture)
-            .map_err(|why| Refusal::Fault(format!("device.verified_by = {own:?} cannot be used: {why}")))?,
-    };
     let texts = Texts::default();
-    let is_verified = |file: &str, fingerprint: &str| {
-        let run = committed.get(file).and_then(|by_architecture| by_architecture.get(architecture));
-        run.is_some_and(|run| run.fingerprint == fingerprint)
-            || own.get(file).is_some_and(|verified| verified == fingerprint)
-    };
-    let is_missing = |source: &&Source| !is_verified(source.file, &texts.fingerprint(source));
-    match (SOURCES.iter().filter(is_missing).count(), SOURCES.len()) {
-        (0, _) => Ok(()),
-        (missing, of) => {
-            let why = format!("{missing} of {of} files of kernels are not verified on {architecture}");
-            Err(Refusal::Missing(why))
+    let ours = |file| committed.get(file).and_then(|by_architecture| by_architecture.get(architecture));
+    let mut missing: Vec<(&str, String)> =
+        SOURCES.iter().map(|source| (source.file, texts.fingerprint(source))).collect();
+    missing.retain(|(file, fingerprint)| ours(*file).is_none_or(|run| run.fingerprint != *fingerprint));
+    let mut more = String::new();
+    if !missing.is_empty() && !own.as_os_str().is_empty() {
+        let results = read(own)
+            .map_err(|why| Refusal::Fault(format!("device.verified_by = {own:?} cannot be used: {why}")))?;
+        let ran_on = results.architecture.as_deref().unwrap_or("no GPU");
+        if ran_on == architecture {
+            missing.retain(|(file, fingerprint)| results.verified.get(*file) != Some(fingerprint));
+        } else {
+            more = format!(", and device.verified_by is of {ran_on}");
         }
+    }
+    match (missing.len(), SOURCES.len()) {
+        (0, _) => Ok(()),
+        (missing, of) => Err(Refusal::Missing(format!(
+            "{missing} of {of} files of kernels are not verified on {architecture}{more}"
+        ))),
     }
 }
 
-/// Fingerprints by file, of the results of a run.
-fn of_results(path: &Path, architecture: &str) -> Result<BTreeMap<String, String>, String> {
+/// The results of a whole run.
+fn read(path: &Path) -> Result<Results, String> {
     let text = std::fs::read(path).map_err(|error| error.to_string())?;
     let results: Results = serde_json::from_slice(&text).map_err(|error| error.to_string())?;
-    if results.quick {
-        return Err("it is of a quick run, which verifies nothing".to_owned());
-    }
-    match results.architecture.as_deref() {
-        Some(ran_on) if ran_on == architecture => Ok(results.verified),
-        ran_on => Err(format!("it is of {}, and the GPU is {architecture}", ran_on.unwrap_or("no GPU"))),
+    match results.quick {
+        true => Err("it is of a quick run, which verifies nothing".to_owned()),
+        false => Ok(results),
     }
 }
 
@@ -102,11 +103,12 @@ mod tests {
         write("sm_07", false, false);
         assert_eq!(check("sm_07", &path), Ok(()));
         let all = format!("{0} of {0} files of kernels are not verified on sm_07", SOURCES.len());
-        assert_eq!(check("sm_07", Path::new("")), Err(Refusal::Missing(all)));
+        assert_eq!(check("sm_07", Path::new("")), Err(Refusal::Missing(all.clone())));
         write("sm_07", false, true);
         assert!(matches!(check("sm_07", &path), Err(Refusal::Missing(why)) if why.starts_with("1 of ")));
         write("sm_08", false, false);
-        assert!(fault(&path).ends_with("it is of sm_08, and the GPU is sm_07"), "{}", fault(&path));
+        let of_another = format!("{all}, and device.verified_by is of sm_08");
+        assert_eq!(check("sm_07", &path), Err(Refusal::Missing(of_another)));
         write("sm_07", true, false);
         assert!(fault(&path).contains("quick run"), "{}", fault(&path));
         std::fs::write(&path, "{").unwrap();

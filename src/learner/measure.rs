@@ -4,7 +4,7 @@
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use super::step::{Taken, world};
-use super::{BatchQuality, LearnBatch, Learner};
+use super::{BatchQuality, LearnBatch, Learner, LearnerOptions, QualityWindow};
 use crate::device::exchange::Traffic;
 use crate::event::NodeId;
 use crate::feature::cache::GpuRowCounts;
@@ -15,6 +15,12 @@ use crate::train::{PhaseSeconds, RankQuery, StepMode, StepReport, TrainError};
 
 /// As many positives are ranked at once, in one pass: a pass for each took a tenth of the learner's time.
 pub(super) const RANKS_AT_ONCE: usize = 8;
+
+/// A window over as many batches as the settings say, and over as many ranked positives as those batches have.
+pub(super) fn quality_window(options: &LearnerOptions) -> QualityWindow {
+    let (batches, queries) = (options.quality_window_batches, options.rank_queries);
+    QualityWindow::new(batches, batches.saturating_mul(queries) / queries.max(RANKS_AT_ONCE))
+}
 
 /// Seconds that a batch takes besides its step.
 #[derive(Default)]

@@ -62,7 +62,7 @@ pub use status::{Durable, GateReport, LearnerBytes, LearnerReport, LearnerStatus
 pub use stream_state::{Around, StreamState};
 pub use threads::{step_thread_count, step_threads};
 
-use self::measure::{BesideStep, RANKS_AT_ONCE, timed};
+use self::measure::{BesideStep, RANKS_AT_ONCE, quality_window, timed};
 use self::step::Ahead;
 use crate::device::exchange::Exchange;
 use crate::event::{EdgeId, NodeId};
@@ -162,7 +162,7 @@ impl Learner {
             node_rows,
             sampler,
             deleted: Vec::new(),
-            quality: QualityWindow::new(options.quality_window_batches, RANKS_AT_ONCE),
+            quality: quality_window(&options),
             share: Share::default(),
             // The first batch that there is anybody to rank in is ranked.
             ranks_due: RANKS_AT_ONCE as f64,

@@ -162,8 +162,9 @@ impl Learner {
         if verdict != Verdict::Held || decision.versions.published.is_none() {
             self.publish_weights()?;
         }
-        self.report(&decision, figures);
+        // Who sees a decision in the status finds it in the catalog.
         (self.record.decision)(&decision);
+        self.report(&decision, figures);
         Ok(())
     }
 

@@ -27,11 +27,11 @@ pub struct QualityWindow {
 }
 
 impl QualityWindow {
-    /// An empty window over the last `capacity` batches; of those of which positives are ranked, `at_once` in each,
-    /// over as many as make up that number of positives.
+    /// An empty window over the last `capacity` batches, and over the last `ranks_capacity` of those of which positives
+    /// are ranked.
     #[must_use]
-    pub fn new(capacity: usize, at_once: usize) -> Self {
-        let (capacity, ranks_capacity) = (capacity.max(1), (capacity / at_once.max(1)).max(1));
+    pub fn new(capacity: usize, ranks_capacity: usize) -> Self {
+        let (capacity, ranks_capacity) = (capacity.max(1), ranks_capacity.max(1));
         Self { batches: VecDeque::new(), ranks: VecDeque::new(), capacity, ranks_capacity }
     }
 
@@ -78,7 +78,7 @@ mod tests {
 
     #[test]
     fn the_mean_is_over_the_last_batches_and_over_ranked_ones() {
-        let mut window = QualityWindow::new(2, 1);
+        let mut window = QualityWindow::new(2, 2);
         assert_eq!(window.mean(), None);
         for (ap, mrr) in [(0.1, None), (0.4, Some(0.5)), (0.8, None)] {
             window.push(BatchQuality { average_precision: ap, auc: ap, mrr, baseline: 0.5 });
@@ -87,13 +87,10 @@ mod tests {
         assert!((mean.average_precision - 0.6).abs() < 1e-12);
         assert_eq!(mean.mrr, Some(0.5));
         assert!((mean.baseline - 0.5).abs() < 1e-12);
-        let mut window = QualityWindow::new(20, 8);
+        let mut window = QualityWindow::new(20, 2);
         for mrr in [0.1, 0.2, 0.4] {
             window.push(BatchQuality { mrr: Some(mrr), ..BatchQuality::default() });
         }
-        assert!(
-            (window.mean().unwrap().mrr.unwrap() - 0.3).abs() < 1e-12,
-            "two times eight positives are some 20"
-        );
+        assert!((window.mean().unwrap().mrr.unwrap() - 0.3).abs() < 1e-12, "the last two");
     }
 }

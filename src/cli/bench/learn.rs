@@ -164,14 +164,14 @@ pub(super) fn run(args: &LearnArgs) -> anyhow::Result<()> {
 
     output::print_status(&format!("the daemon learns {count} events of history …"));
     let daemon = Daemon::start(&config, None, &AtomicBool::new(false))?;
-    let rate = replayed(&daemon, count)?;
     let url = format!("http://{}", daemon.address());
+    still_on_device(&daemon, &url)?;
+    let rate = replayed(&daemon, count)?;
     let metrics = scrape(&url)?;
     output::print_status(&format!("history: {:.0} events/s", rate.events_per_second));
     let rounds = events.rounds(args, (&url, folder.path()), count)?;
     let status = settled(&daemon, count + new);
-    let left_gpu = gauge(&scrape(&url)?, "evergraph_device_degraded") != Some(0.0);
-    ensure!(!left_gpu, "the daemon could not use the GPU, and went on with the CPU; its log has the reason");
+    still_on_device(&daemon, &url)?;
     daemon.stop()?;
     check(&status, count + new)?;
     let figures = Figures {
@@ -193,6 +193,13 @@ pub(super) fn run(args: &LearnArgs) -> anyhow::Result<()> {
     };
     figures.print();
     deliver(args.json.as_deref(), "learn", threads, &figures)
+}
+
+/// Fails if the daemon could not use the GPU that it was to, or lost it.
+fn still_on_device(daemon: &Daemon, url: &str) -> anyhow::Result<()> {
+    let degraded = gauge(&scrape(url)?, "evergraph_device_degraded") != Some(0.0);
+    ensure!(!degraded, "the daemon computes on the CPU; its log has the reason: {}", daemon.status().device);
+    Ok(())
 }
 
 /// The status once it counts as many events, which it does a moment after responses reflect them.
