@@ -29,7 +29,7 @@ fn device(folder: &Path, verified_by: &Path) -> (String, bool) {
     let start = settings(verified_by).iter().fold(Start::in_dir(folder), |start, setting| start.set(setting));
     let daemon = start.env("LD_LIBRARY_PATH", libraries().to_str().unwrap()).ready();
     let device = daemon.status()["device"].as_str().unwrap().to_owned();
-    let degraded = daemon.metrics().contains("evergraph_device_degraded 1");
+    let degraded = daemon.metrics().contains("\nevergraph_device_degraded 1\n");
     assert!(daemon.terminate().success());
     (device, degraded)
 }
