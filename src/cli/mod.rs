@@ -24,6 +24,7 @@ pub mod machine;
 mod model;
 pub mod output;
 mod sample;
+mod scrape;
 mod serve;
 mod settings;
 mod snapshot;

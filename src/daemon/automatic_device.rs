@@ -7,10 +7,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use super::device_selection::cuda_options;
 use super::learning::use_device_memory;
 use super::verified_kernels::{self, Refusal};
 use crate::config::{ClusterRole, Config};
-use crate::device::cuda::{Cuda, CudaOptions, CudaWork, Launching};
+use crate::device::cuda::{Cuda, CudaWork, Launching};
 use crate::device::{CudaDevice, Device};
 use crate::learner::step_threads;
 use crate::train::Trainer;
@@ -36,10 +37,9 @@ pub(super) fn is_eligible(config: &Config, gpu: &CudaDevice) -> Result<(), Refus
 
 /// Opens the first GPU and has it and the CPU take some steps. Returns the GPU, and why it is taken; the error is why
 /// not.
-pub(super) fn try_out(config: &Config, kernel_dir: Option<PathBuf>) -> Result<(Arc<Cuda>, String), String> {
+pub(super) fn try_out(config: &Config, kernel_dir: PathBuf) -> Result<(Arc<Cuda>, String), String> {
     tracing::info!("a trial shows whether the GPU takes steps faster than the CPU");
-    let memory_bytes_max = config.device.memory_bytes_max;
-    let options = CudaOptions { memory_bytes_max, kernel_dir, ..CudaOptions::default() };
+    let options = cuda_options(config, Some(kernel_dir));
     let gpu = Cuda::open(0, &options).map_err(|error| error.to_string())?;
     // Both ways to launch steps: a daemon takes the faster one, which it finds out in longer than a trial takes.
     let ways = [Launching::Graph, Launching::Direct].map(|launching| {

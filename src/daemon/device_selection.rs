@@ -19,6 +19,11 @@ pub(super) fn report_loss(health: &Health, metrics: &Metrics, why: &str) {
     health.set("device", State::Degraded, message);
 }
 
+/// How the settings have a GPU opened; compiled kernels are kept in `kernel_dir`.
+pub(super) fn cuda_options(config: &Config, kernel_dir: Option<PathBuf>) -> CudaOptions {
+    CudaOptions { memory_bytes_max: config.device.memory_bytes_max, kernel_dir, ..CudaOptions::default() }
+}
+
 /// The device that was chosen.
 pub struct DeviceSelection {
     /// Where models compute.
@@ -33,78 +38,77 @@ pub struct DeviceSelection {
 }
 
 impl DeviceSelection {
-    /// Probes devices and opens the configured GPU, if any. Takes up to some seconds with a GPU. Compiled kernels are
-    /// cached in `kernel_dir`.
+    /// Probes devices and opens the configured GPU, if any; `auto` tries one that is eligible. Takes up to some seconds
+    /// with a GPU. Compiled kernels are kept in the data directory.
     #[must_use]
-    pub fn of(config: &Config, kernel_dir: Option<PathBuf>) -> Self {
-        let cpu = |reason| Self { device: Device::Cpu, reason, found: None, shortfall: None, gpu: None };
-        let spec = config.device.spec;
-        if spec == DeviceSpec::Cpu {
-            return cpu("cpu: device.use = \"cpu\"".to_owned());
-        }
-        let seen = probe();
-        let DeviceSpec::Cuda(number) = spec else { return Self::automatic(config, seen, Some(kernel_dir)) };
-        let options = CudaOptions {
-            memory_bytes_max: config.device.memory_bytes_max,
-            kernel_dir,
-            ..CudaOptions::default()
-        };
-        let short = |why: String| {
-            let shortfall = format!("device.use = \"{spec}\" but it cannot be used: {why}");
-            Self { shortfall: Some(shortfall.clone()), ..cpu(format!("cpu: {shortfall}")) }
-        };
-        let placement = match Cuda::open(number, &options) {
-            Ok(gpu) => {
-                let device = Device::Cuda(CudaWork::new(gpu.clone()));
-                match config.trainer_options().model.check_device(&device) {
-                    Ok(()) => {
-                        let reason = format!("{}: device.use = \"{spec}\"", gpu.describe());
-                        Self { device, gpu: Some(gpu), ..cpu(reason) }
-                    }
-                    Err(error) => Self { gpu: Some(gpu), ..short(error.to_string()) },
-                }
-            }
-            Err(error) => short(error.to_string()),
-        };
-        Self { found: Some(seen.cuda), ..placement }
+    pub fn of(config: &Config) -> Self {
+        Self::select(config, Some(config.data.dir.join(&config.device.kernel_dir)))
     }
 
-    /// As [`Self::of`], without a trial: a GPU that `auto` would try is not opened.
+    /// The same, but nothing is kept, and a GPU that `auto` would try is not opened.
     #[must_use]
     pub fn without_trial(config: &Config) -> Self {
-        match config.device.spec {
-            DeviceSpec::Auto => Self::automatic(config, probe(), None),
-            _ => Self::of(config, None),
+        Self::select(config, None)
+    }
+
+    fn select(config: &Config, kernel_dir: Option<PathBuf>) -> Self {
+        let spec = config.device.spec;
+        if spec == DeviceSpec::Cpu {
+            return Self::cpu("cpu: device.use = \"cpu\"".to_owned());
+        }
+        let seen = probe();
+        let selected = match spec {
+            DeviceSpec::Cuda(number) => Self::named(config, number, kernel_dir),
+            _ => Self::automatic(config, &seen, kernel_dir),
+        };
+        Self { found: Some(seen.cuda), ..selected }
+    }
+
+    fn cpu(reason: String) -> Self {
+        Self { device: Device::Cpu, reason, found: None, shortfall: None, gpu: None }
+    }
+
+    /// A GPU, with what `device.use` is, and why that is this GPU.
+    fn on(gpu: Arc<Cuda>, what: &str) -> Self {
+        let reason = format!("{}: device.use = {what}", gpu.describe());
+        Self { device: Device::Cuda(CudaWork::new(gpu.clone())), gpu: Some(gpu), ..Self::cpu(reason) }
+    }
+
+    /// The GPU of this number, or the CPU and what is missing.
+    fn named(config: &Config, number: usize, kernel_dir: Option<PathBuf>) -> Self {
+        let spec = config.device.spec;
+        let short = |why: String| {
+            let shortfall = format!("device.use = \"{spec}\" but it cannot be used: {why}");
+            Self { shortfall: Some(shortfall.clone()), ..Self::cpu(format!("cpu: {shortfall}")) }
+        };
+        let gpu = match Cuda::open(number, &cuda_options(config, kernel_dir)) {
+            Ok(gpu) => gpu,
+            Err(error) => return short(error.to_string()),
+        };
+        let on = Self::on(gpu, &format!("\"{spec}\""));
+        match config.trainer_options().model.check_device(&on.device) {
+            Ok(()) => on,
+            Err(error) => Self { gpu: on.gpu, ..short(error.to_string()) },
         }
     }
 
-    /// The first GPU if it is there, verified and faster than the CPU, else the CPU; `trial` has the folder of kernels,
-    /// where there is to be one.
-    fn automatic(config: &Config, seen: Probe, trial: Option<Option<PathBuf>>) -> Self {
+    /// The first GPU if it is there, verified and faster than the CPU, else the CPU. Without a `kernel_dir` it is not
+    /// tried.
+    fn automatic(config: &Config, seen: &Probe, kernel_dir: Option<PathBuf>) -> Self {
         let Probe { reason, cuda: found, .. } = seen;
-        let first = found.devices.first().filter(|_| found.problem.is_none());
-        let eligible = first.map(|gpu| automatic_device::is_eligible(config, gpu));
-        let (mut device, mut shortfall, mut gpu) = (Device::Cpu, None, None);
-        let reason = match (eligible, trial) {
-            (None, _) => reason,
-            (Some(Err(Refusal::Missing(why))), _) => format!("{reason} and does not use it: {why}"),
-            (Some(Err(Refusal::Fault(why))), _) => {
-                let reason = format!("{reason} and does not use it: {why}");
-                shortfall = Some(why);
-                reason
-            }
-            (Some(Ok(())), None) => format!("{reason} and tries it at a start"),
-            (Some(Ok(())), Some(kernel_dir)) => match automatic_device::try_out(config, kernel_dir) {
-                Err(why) => format!("{reason} and does not use it: {why}"),
-                Ok((opened, why)) => {
-                    let reason = format!("{}: device.use = \"auto\": {why}", opened.describe());
-                    device = Device::Cuda(CudaWork::new(opened.clone()));
-                    gpu = Some(opened);
-                    reason
-                }
-            },
+        let unused = |why: &str| Self::cpu(format!("{reason} and does not use it: {why}"));
+        let Some(first) = found.devices.first().filter(|_| found.problem.is_none()) else {
+            return Self::cpu(reason.clone());
         };
-        Self { device, reason, found: Some(found), shortfall, gpu }
+        match (automatic_device::is_eligible(config, first), kernel_dir) {
+            (Err(Refusal::Missing(why)), _) => unused(&why),
+            (Err(Refusal::Fault(why)), _) => Self { shortfall: Some(why.clone()), ..unused(&why) },
+            (Ok(()), None) => Self::cpu(format!("{reason} and tries it at a start")),
+            (Ok(()), Some(kernel_dir)) => match automatic_device::try_out(config, kernel_dir) {
+                Ok((gpu, why)) => Self::on(gpu, &format!("\"auto\": {why}")),
+                Err(why) => unused(&why),
+            },
+        }
     }
 
     /// The options of the configured GPU, if any.

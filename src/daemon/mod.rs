@@ -151,7 +151,7 @@ impl Daemon {
         generated: Option<GeneratedOptions>,
         interrupt: &AtomicBool,
     ) -> Result<Self> {
-        let placement = DeviceSelection::of(config, Some(config.data.dir.join(&config.device.kernel_dir)));
+        let placement = DeviceSelection::of(config);
         let mut store = Store::open(config)?;
         let parts = Parts::new(config, &store);
         let deletions = feed::prepare(config, &store)?;

@@ -18,7 +18,7 @@ use crate::metrics::set_count;
 impl Daemon {
     /// Starts a replica and returns when it follows its leader; it is ready when it has received the leader's state.
     pub(super) fn attempt_replica(config: &Config, interrupt: &AtomicBool) -> Result<Self> {
-        let placement = DeviceSelection::of(config, Some(config.data.dir.join(&config.device.kernel_dir)));
+        let placement = DeviceSelection::of(config);
         let mut store = Store::open(config)?;
         let parts = Parts::new(config, &store);
         set_count(&parts.metrics.log.torn_bytes, store.recovery.truncated_bytes);

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-use crate::device::cuda::{SOURCES, Texts};
+use crate::device::cuda::Texts;
 
 const COMMITTED: &str = include_str!("../../kernels/verified.json");
 
@@ -41,25 +41,24 @@ pub(super) enum Refusal {
 pub(super) fn check(architecture: &str, own: &Path) -> Result<(), Refusal> {
     let committed: BTreeMap<String, BTreeMap<String, Verified>> = serde_json::from_str(COMMITTED)
         .map_err(|error| Refusal::Fault(format!("kernels/verified.json: {error}")))?;
-    let texts = Texts::default();
     let ours = |file| committed.get(file).and_then(|by_architecture| by_architecture.get(architecture));
-    let mut missing: Vec<(&str, String)> =
-        SOURCES.iter().map(|source| (source.file, texts.fingerprint(source))).collect();
-    missing.retain(|(file, fingerprint)| ours(*file).is_none_or(|run| run.fingerprint != *fingerprint));
+    let mut missing = Texts::default().fingerprints();
+    let of = missing.len();
+    missing.retain(|file, fingerprint| ours(*file).is_none_or(|run| run.fingerprint != *fingerprint));
     let mut more = String::new();
     if !missing.is_empty() && !own.as_os_str().is_empty() {
         let results = read(own)
             .map_err(|why| Refusal::Fault(format!("device.verified_by = {own:?} cannot be used: {why}")))?;
         let ran_on = results.architecture.as_deref().unwrap_or("no GPU");
         if ran_on == architecture {
-            missing.retain(|(file, fingerprint)| results.verified.get(*file) != Some(fingerprint));
+            missing.retain(|file, fingerprint| results.verified.get(*file) != Some(fingerprint));
         } else {
             more = format!(", and device.verified_by is of {ran_on}");
         }
     }
-    match (missing.len(), SOURCES.len()) {
-        (0, _) => Ok(()),
-        (missing, of) => Err(Refusal::Missing(format!(
+    match missing.len() {
+        0 => Ok(()),
+        missing => Err(Refusal::Missing(format!(
             "{missing} of {of} files of kernels are not verified on {architecture}{more}"
         ))),
     }
@@ -78,15 +77,14 @@ fn read(path: &Path) -> Result<Results, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::device::cuda::SOURCES;
 
     #[test]
     fn kernels_are_verified_by_a_whole_run_with_the_same_texts_on_the_same_architecture() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("gpu-check.json");
         let write = |architecture: &str, quick: bool, change: bool| {
-            let texts = Texts::default();
-            let mut verified: BTreeMap<&str, String> =
-                SOURCES.iter().map(|source| (source.file, texts.fingerprint(source))).collect();
+            let mut verified = Texts::default().fingerprints();
             if change {
                 verified.insert(SOURCES[0].file, "another".into());
             }

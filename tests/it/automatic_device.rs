@@ -1,7 +1,6 @@
 //! `device.use = "auto"` on a machine with a GPU, which is the stand-in driver's: it is left alone while kernels are not
 //! verified there, and tried where a run of the check has verified them. As it computes on the CPU, the trial is lost.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
@@ -9,7 +8,7 @@ use evergraph::device::cuda::{SOURCES, Texts};
 
 use crate::kernels_compile::nvrtc;
 use crate::process::Start;
-use crate::stand_in::{kernel_dir, libraries};
+use crate::stand_in::{kernel_dir, libraries, metric};
 
 /// Settings of a daemon with this `device.verified_by`.
 fn settings(verified_by: &Path) -> Vec<String> {
@@ -29,9 +28,9 @@ fn device(folder: &Path, verified_by: &Path) -> (String, bool) {
     let start = settings(verified_by).iter().fold(Start::in_dir(folder), |start, setting| start.set(setting));
     let daemon = start.env("LD_LIBRARY_PATH", libraries().to_str().unwrap()).ready();
     let device = daemon.status()["device"].as_str().unwrap().to_owned();
-    let degraded = daemon.metrics().contains("\nevergraph_device_degraded 1\n");
+    let degraded = metric(&daemon, "evergraph_device_degraded");
     assert!(daemon.terminate().success());
-    (device, degraded)
+    (device, degraded == Some(1.0))
 }
 
 /// Whether `evergraph check` finds no fault, and its line about the device.
@@ -59,9 +58,7 @@ fn auto_leaves_a_gpu_alone_until_it_is_verified_and_faster() {
     assert!(found.starts_with("cpu: device.use = \"auto\" found ") && found.ends_with(&why), "{found}");
     assert!(!degraded, "nobody asked for the GPU");
 
-    let texts = Texts::default();
-    let verified: BTreeMap<&str, String> =
-        SOURCES.iter().map(|source| (source.file, texts.fingerprint(source))).collect();
+    let verified = Texts::default().fingerprints();
     let results = serde_json::json!({ "verified": verified, "architecture": "sm_90", "quick": false });
     let path = folder.path().join("gpu-check.json");
     std::fs::write(&path, results.to_string()).unwrap();

@@ -285,7 +285,7 @@ fn push(daemon: &Process, first: u64) -> Value {
 }
 
 /// A daemon's metric with these labels.
-fn metric(daemon: &Process, series: &str) -> Option<f64> {
+pub fn metric(daemon: &Process, series: &str) -> Option<f64> {
     let text = daemon.metrics();
     text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' ')?.parse().ok())
 }

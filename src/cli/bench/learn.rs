@@ -28,12 +28,13 @@ use clap::Args;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::folder::Folder;
+use super::costs::Costs;
 use super::source::Source;
 use super::train::world::generate;
-use super::{Spread, daemon_config, deliver, per_second};
+use super::{DaemonArgs, Spread, deliver, per_second};
 use crate::cli::events::read_stream;
-use crate::cli::{machine, output};
+use crate::cli::output;
+use crate::cli::scrape::values;
 use crate::daemon::{Daemon, StatusDocument, log_level};
 use crate::event::EdgeBatch;
 use crate::ingest::produce::{HttpTarget, ProduceOptions, ProduceTarget, produce};
@@ -68,12 +69,8 @@ pub(super) struct LearnArgs {
     /// Events of a round
     #[arg(long, value_name = "N", default_value_t = 5000, value_parser = clap::value_parser!(u32).range(1..))]
     round_events: u32,
-    /// Folder for the daemon's data; the system's folder for temporary files if not given
-    #[arg(long, value_name = "DIR")]
-    data: Option<PathBuf>,
-    /// Any setting of the daemon, for example --set device.use=cuda:0
-    #[arg(long, value_name = "SECTION.KEY=VALUE")]
-    set: Vec<String>,
+    #[command(flatten)]
+    daemon: DaemonArgs,
     /// Write the figures as one JSON object to this file; `-` is standard output
     #[arg(long, value_name = "OUT")]
     json: Option<PathBuf>,
@@ -136,7 +133,7 @@ struct Rate {
 /// Runs the benchmark.
 pub(super) fn run(args: &LearnArgs) -> anyhow::Result<()> {
     let stream = read_stream(&args.events, &mut |note| output::print_status(note))?;
-    let folder = Folder::new(args.data.as_deref())?;
+    let folder = args.daemon.folder()?;
     let history = folder.path().join("history.csv");
     let fixed = [
         format!("stream.edge_feature_dimension={}", args.row_dimension),
@@ -144,7 +141,7 @@ pub(super) fn run(args: &LearnArgs) -> anyhow::Result<()> {
         "learner.lag_target_ms=0".to_owned(),
         format!("learner.lag_events_max={}", u64::from(args.round_events).max(20_000)),
     ];
-    let config = daemon_config(&folder.path().join("data"), &fixed, &args.set)?;
+    let config = args.daemon.config(&folder.path().join("data"), &fixed)?;
     log_level::start(&config.output)?;
     let events =
         Events { source: Source::new(&stream, args.repeat, 1)?, row_dimension: args.row_dimension as usize };
@@ -197,8 +194,10 @@ pub(super) fn run(args: &LearnArgs) -> anyhow::Result<()> {
 
 /// Fails if the daemon could not use the GPU that it was to, or lost it.
 fn still_on_device(daemon: &Daemon, url: &str) -> anyhow::Result<()> {
-    let degraded = gauge(&scrape(url)?, "evergraph_device_degraded") != Some(0.0);
-    ensure!(!degraded, "the daemon computes on the CPU; its log has the reason: {}", daemon.status().device);
+    let metrics = scrape(url)?;
+    let is_whole =
+        values(&metrics).any(|found| found.name == "evergraph_device_degraded" && found.value == 0.0);
+    ensure!(is_whole, "the daemon computes on the CPU; its log has the reason: {}", daemon.status().device);
     Ok(())
 }
 
@@ -242,19 +241,19 @@ fn replayed(daemon: &Daemon, count: usize) -> anyhow::Result<Rate> {
             progress = (now, applied);
         }
         if begun.is_none() && applied >= (count / WARM_UP) as u64 {
-            begun = Some((now, applied, machine::cpu_seconds()));
+            begun = Some((now, applied, Costs::begin(None)));
         }
-        if let (true, Some((since, from, cpu))) = (applied >= count as u64, begun) {
+        if let (true, Some((since, from, costs))) = (applied >= count as u64, &begun) {
             let events = (applied - from) as usize;
             ensure!(
                 events > 0,
                 "history was learned at once; set --repeat, so that there is time to measure"
             );
             lags.sort_unstable();
-            let cpu = machine::cpu_seconds().zip(cpu).map(|(end, begin)| end - begin);
+            let [cpu_seconds_per_million_events, _] = costs.per_million(events);
             return Ok(Rate {
-                events_per_second: per_second(events, (now - since).as_secs_f64()),
-                cpu_seconds_per_million_events: cpu.map(|seconds| seconds * 1e6 / events as f64),
+                events_per_second: per_second(events, (now - *since).as_secs_f64()),
+                cpu_seconds_per_million_events,
                 lag_events_median: lags.get(lags.len() / 2).copied().unwrap_or(0),
             });
         }
@@ -373,19 +372,10 @@ fn scrape(url: &str) -> anyhow::Result<String> {
     Ok(response.body_mut().read_to_string()?)
 }
 
-/// The value of a metric without labels.
-fn gauge(metrics: &str, name: &str) -> Option<f64> {
-    metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
-}
-
 /// Seconds of the learner's steps by phase.
 fn phases(metrics: &str) -> Map<String, Value> {
-    let phase = |line: &str| {
-        let rest = line.strip_prefix("evergraph_train_step_duration_seconds_sum{phase=\"")?;
-        let (name, seconds) = rest.split_once("\"} ")?;
-        Some((name.to_owned(), json!(seconds.parse::<f64>().ok()?)))
-    };
-    metrics.lines().filter_map(phase).collect()
+    let sums = values(metrics).filter(|found| found.name == "evergraph_train_step_duration_seconds_sum");
+    sums.filter_map(|sum| Some((sum.label("phase")?.to_owned(), json!(sum.value)))).collect()
 }
 
 #[cfg(test)]
@@ -393,12 +383,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_are_read_from_what_is_exported() {
-        let metrics = "# HELP evergraph_device_degraded 1 while …\nevergraph_device_degraded 1\n\
-                       evergraph_train_step_duration_seconds_sum{phase=\"gate\"} 0.25\n\
+    fn phases_are_read_from_what_is_exported() {
+        let metrics = "evergraph_train_step_duration_seconds_sum{phase=\"gate\"} 0.25\n\
                        evergraph_train_step_duration_seconds_count{phase=\"gate\"} 3\n";
-        assert_eq!(gauge(metrics, "evergraph_device_degraded"), Some(1.0));
-        assert_eq!(gauge(metrics, "evergraph_device"), None);
         assert_eq!(Value::Object(phases(metrics)), json!({ "gate": 0.25 }));
     }
 }

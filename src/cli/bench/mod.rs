@@ -5,6 +5,7 @@
 //! making batches) is not included.
 
 mod cluster;
+mod costs;
 mod decode;
 mod folder;
 mod index;
@@ -28,6 +29,7 @@ use clap::{Args, Subcommand};
 use serde::Serialize;
 use serde_json::Value;
 
+use self::folder::Folder;
 use super::{ConfigArgs, machine, output};
 use crate::config::Config;
 use crate::device::rng;
@@ -117,16 +119,35 @@ pub fn batch_nodes(stream: &Stream, rows: Range<usize>, epoch: u64) -> Vec<NodeI
     nodes
 }
 
-/// The settings of a daemon in `data` that reads from no other source, with `more` before those of the command line.
-fn daemon_config(data: &Path, more: &[String], set: &[String]) -> anyhow::Result<Config> {
-    let fixed = ["ingest.kafka.brokers=", "ingest.file.path=", "output.level=warn"];
-    ConfigArgs {
-        listen: Some("127.0.0.1:0".to_owned()),
-        data: Some(data.display().to_string()),
-        set: fixed.iter().map(|pair| (*pair).to_owned()).chain([more, set].concat()).collect(),
-        ..ConfigArgs::default()
+/// Arguments of the parts that run a daemon.
+#[derive(Debug, Args)]
+struct DaemonArgs {
+    /// Folder for the daemon's data; the system's folder for temporary files if not given
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+    /// Any setting of the daemon, for example --set model.kind=graphmixer
+    #[arg(long, value_name = "SECTION.KEY=VALUE")]
+    set: Vec<String>,
+}
+
+impl DaemonArgs {
+    /// A folder of this run alone.
+    fn folder(&self) -> anyhow::Result<Folder> {
+        Folder::new(self.data.as_deref())
     }
-    .load()
+
+    /// The settings of a daemon in `data` that reads from no other source, with `more` before those of the command
+    /// line.
+    fn config(&self, data: &Path, more: &[String]) -> anyhow::Result<Config> {
+        let fixed = ["ingest.kafka.brokers=", "ingest.file.path=", "output.level=warn"];
+        ConfigArgs {
+            listen: Some("127.0.0.1:0".to_owned()),
+            data: Some(data.display().to_string()),
+            set: fixed.iter().map(|pair| (*pair).to_owned()).chain([more, &self.set].concat()).collect(),
+            ..ConfigArgs::default()
+        }
+        .load()
+    }
 }
 
 /// The median of several measurements and their range.

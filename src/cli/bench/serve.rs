@@ -22,8 +22,7 @@ use clap::Args;
 use serde::Serialize;
 use serde_json::json;
 
-use super::folder::Folder;
-use super::{daemon_config, deliver, percentile};
+use super::{DaemonArgs, deliver, percentile};
 use crate::cli::events::edges;
 use crate::cli::output;
 use crate::daemon::{Daemon, GeneratedOptions, StatusDocument, log_level};
@@ -64,12 +63,8 @@ pub(super) struct ServeArgs {
     /// Requests per second of the scheduled part
     #[arg(long, value_name = "RATE", default_value_t = 2000.0, value_parser = rate)]
     requests_per_second: f64,
-    /// Folder for the daemon's data; the system's folder for temporary files if not given
-    #[arg(long, value_name = "DIR")]
-    data: Option<PathBuf>,
-    /// Any setting of the daemon, for example --set learner.batch_events=100
-    #[arg(long, value_name = "SECTION.KEY=VALUE")]
-    set: Vec<String>,
+    #[command(flatten)]
+    daemon: DaemonArgs,
     /// Write the figures as one JSON object to this file; `-` is standard output
     #[arg(long, value_name = "OUT")]
     json: Option<PathBuf>,
@@ -101,7 +96,7 @@ struct Figures {
 
 /// Runs the benchmark.
 pub(super) fn run(args: &ServeArgs) -> anyhow::Result<()> {
-    let folder = Folder::new(args.data.as_deref())?;
+    let folder = args.daemon.folder()?;
     let daemon = start(args, folder.path())?;
     let pushing = args.events.as_ref().map(|events| push(events, args.events_per_second, &url(&daemon)));
     output::print_status(&format!("{} s of events before the first request …", args.warm_up));
@@ -147,7 +142,7 @@ fn rate(text: &str) -> Result<f64, String> {
 fn start(args: &ServeArgs, data: &Path) -> anyhow::Result<Daemon> {
     let dimension = if args.events.is_none() { FEATURE_DIMENSION } else { 0 };
     let dimension = format!("stream.edge_feature_dimension={dimension}");
-    let config = daemon_config(data, &[dimension], &args.set)?;
+    let config = args.daemon.config(data, &[dimension])?;
     log_level::start(&config.output)?;
     let generated = GeneratedOptions { seed: 0, events_per_second: args.events_per_second };
     let generated = args.events.is_none().then_some(generated);

@@ -25,9 +25,8 @@ use indicatif::{ProgressBar, ProgressStyle};
 use rustix::fs::{Advice, fadvise};
 use serde::Serialize;
 
-use super::folder::Folder;
 use super::source::Source;
-use super::{Common, Spread, daemon_config, deliver, seconds};
+use super::{Common, DaemonArgs, Spread, deliver, seconds};
 use crate::appender::snapshot;
 use crate::cli::events::read_stream;
 use crate::cli::output;
@@ -60,12 +59,8 @@ pub(super) struct StartArgs {
     /// Read the files from the disk, as after a restart of the machine, not from the kernel's cache
     #[arg(long)]
     cold: bool,
-    /// Folder for the log that is written; a temporary folder if not given
-    #[arg(long, value_name = "DIR")]
-    data: Option<std::path::PathBuf>,
-    /// Any setting of the daemon, for example --set model.kind=graphmixer
-    #[arg(long, value_name = "SECTION.KEY=VALUE")]
-    set: Vec<String>,
+    #[command(flatten)]
+    daemon: DaemonArgs,
 }
 
 #[derive(Serialize)]
@@ -125,7 +120,7 @@ impl Figures {
 pub(super) fn run(args: &StartArgs) -> anyhow::Result<()> {
     let stream = read_stream(&args.common.events, &mut |note| output::print_status(note))?;
     let source = Source::new(&stream, args.repeat, FRAME_EVENTS)?;
-    let folder = Folder::new(args.data.as_deref())?;
+    let folder = args.daemon.folder()?;
     let config = args.config(folder.path(), &[])?;
     log_level::start(&config.output)?;
     output::print_status(&format!("writing a log of {} events …", source.events()));
@@ -225,7 +220,7 @@ impl StartArgs {
     /// The daemon's settings, with `more` before those of the command line.
     fn config(&self, data: &Path, more: &[&str]) -> anyhow::Result<Config> {
         let more = ["stream.edge_feature_dimension=0"].iter().chain(more).map(|pair| (*pair).to_owned());
-        daemon_config(data, &more.collect::<Vec<_>>(), &self.set)
+        self.daemon.config(data, &more.collect::<Vec<_>>())
     }
 }
 

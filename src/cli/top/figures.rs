@@ -5,6 +5,8 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 
+use crate::cli::scrape::values;
+
 /// Routes of queries.
 const QUERY_ROUTES: [&str; 8] = [
     "/v1/anomalies",
@@ -42,23 +44,21 @@ impl Requests {
     /// Reads them out of a scrape.
     pub fn of(scrape: &str) -> Self {
         let mut found = Self::default();
-        for line in scrape.lines() {
-            let Some((series, value)) = line.rsplit_once(' ') else { continue };
-            let Some((name, labels)) = series.split_once('{') else { continue };
-            let label = |name: &str| labels.split_once(&format!("{name}=\""))?.1.split('"').next();
-            let Ok(value) = value.parse::<f64>() else { continue };
-            if !label("route").is_some_and(|route| QUERY_ROUTES.contains(&route)) {
+        for exported in values(scrape) {
+            if !exported.label("route").is_some_and(|route| QUERY_ROUTES.contains(&route)) {
                 continue;
             }
-            match name {
+            let value = exported.value;
+            match exported.name {
                 "evergraph_http_requests_total" => {
                     found.total += value;
-                    if label("code").is_some_and(|code| code.starts_with('5')) {
+                    if exported.label("code").is_some_and(|code| code.starts_with('5')) {
                         found.failed += value;
                     }
                 }
                 "evergraph_http_request_duration_seconds_bucket" => {
-                    *found.latency.entry(label("le").unwrap_or_default().to_owned()).or_default() += value;
+                    *found.latency.entry(exported.label("le").unwrap_or_default().to_owned()).or_default() +=
+                        value;
                 }
                 _ => {}
             }

@@ -3,7 +3,7 @@
 //! includes as headers by their names.
 
 use std::borrow::Cow;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 
 use xxhash_rust::xxh3::xxh3_128;
@@ -148,6 +148,12 @@ impl Texts {
             }
         }
         names.into_iter().map(|name| (name, self.get(name))).collect()
+    }
+
+    /// The fingerprint of each file of kernels.
+    #[must_use]
+    pub fn fingerprints(&self) -> BTreeMap<&'static str, String> {
+        SOURCES.iter().map(|source| (source.file, self.fingerprint(source))).collect()
     }
 
     /// 128 bits of the text of `source` and of the headers that it includes, in hexadecimal digits: what has to be the

@@ -6,7 +6,6 @@
 //! training does not need, so the peak of resident memory is the cost of training.
 
 mod budget;
-mod costs;
 mod figures;
 pub mod order;
 mod served;
@@ -19,11 +18,11 @@ use clap::{Args, ValueEnum};
 use xxhash_rust::xxh3::Xxh3;
 
 use self::budget::Budget;
-use self::costs::Costs;
 use self::figures::{Epoch, Figures, Parts, Verified, print_summary};
 use self::order::Order;
 use self::served::Served;
 use self::world::{Columns, Limits, build, is_generated};
+use super::costs::Costs;
 use super::{Spread, deliver, per_second};
 use crate::cli::device::{DeviceArgs, GpuFacts, GpuUse};
 use crate::cli::eval::{ModelName, name_of};
@@ -240,7 +239,7 @@ fn measure(args: &TrainArgs, (device, gpu): (Device, Option<GpuFacts>)) -> anyho
     let mut destinations = DestinationPool::new();
     destinations.extend(&columns.dst);
     let mut epochs = Vec::new();
-    let (costs, bus) = (Costs::begin(&args.compute), bus(&device));
+    let (costs, bus) = (Costs::begin(args.compute.energy_meter()), bus(&device));
     for number in 0..args.epochs {
         let negatives = (&destinations, args.seed + u64::from(number));
         let digests = args.verify.then_some(&mut digests);

@@ -1,20 +1,18 @@
 //! [`Costs`]: what training takes besides time.
 
-use crate::cli::device::DeviceArgs;
 use crate::cli::machine;
 use crate::device::cuda::EnergyMeter;
 
 /// What training takes besides time, counted from its beginning.
-pub struct Costs {
+pub(super) struct Costs {
     meter: Option<EnergyMeter>,
     cpu_seconds: Option<f64>,
     joules: Option<f64>,
 }
 
 impl Costs {
-    /// From now on.
-    pub fn begin(compute: &DeviceArgs) -> Self {
-        let meter = compute.energy_meter();
+    /// From now on; the energy is what `meter` counts.
+    pub fn begin(meter: Option<EnergyMeter>) -> Self {
         let joules = meter.as_ref().and_then(EnergyMeter::joules);
         Self { meter, cpu_seconds: machine::cpu_seconds(), joules }
     }
