@@ -9,9 +9,9 @@
 # A  5 min  smoke check tests           the device opens; a kernel of each file; capture, update, launch; memory of the
 #                                       host read in place; every parity test. After a failure step tests-apart runs each
 #                                       test in a process of its own, and the check stops
-# B  7 min  train-* pyg-* profile-*     TGN without and with 172 features, by trials, as graphs, and kernel by kernel, and
-#                                       with gate and publishing; TGAT; GraphMixer; PyG's TGN on the same GPU; the time of
-#                                       each kernel
+# B  7 min  train-* pyg-* profile-*     TGN without and with 172 features, by trials, as graphs recorded ahead and in their
+#                                       turn, and kernel by kernel, and with gate and publishing; TGAT; GraphMixer; PyG's
+#                                       TGN on the same GPU; the time of each kernel
 # C  7 min  samples rows torch-* eval   sampling 1x10 and 2x10; rows in place, cached and copied; layers beside torch;
 #                                       average precision beside that of the CPU
 # D  7 min  learn-* pyg-continual-* the daemon: what it learns in a second, and how soon it has learned new events, beside
@@ -397,7 +397,7 @@ for each in tgn-0 tgn-172 tgat-0 graphmixer-0; do
         --launch direct
 done
 for features in 0 172; do
-    for launch in graph direct; do
+    for launch in ahead graph direct; do
         train "tgn-$features-$launch" tgn "$features" 6 --alone --launch "$launch"
     done
     train "tgn-$features-served" tgn "$features" 6

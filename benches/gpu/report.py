@@ -26,8 +26,8 @@ import targets
 PARTS = {"rows": "rows.json", "torch_rows": "torch-rows.json", "torch_layers": "torch-layers.json",
          "samples": "samples.json", "torch_samples": "torch-samples.json", "eval": "eval.json",
          "eval_cpu": "eval-cpu.json"}
-TRAININGS = ("tgn-0", "tgn-0-graph", "tgn-0-direct", "tgn-0-served", "tgn-172", "tgn-172-graph", "tgn-172-direct",
-             "tgn-172-served", "tgat-0", "graphmixer-0")
+TRAININGS = ("tgn-0", "tgn-0-ahead", "tgn-0-graph", "tgn-0-direct", "tgn-0-served", "tgn-172", "tgn-172-ahead",
+             "tgn-172-graph", "tgn-172-direct", "tgn-172-served", "tgat-0", "graphmixer-0")
 PEERS_TRAINING = ("pyg-0", "pyg-172")
 DAEMONS, PEERS_CONTINUAL = ("learn-0", "learn-172"), ("pyg-continual-0", "pyg-continual-172")
 GPU_FIELDS = ("name", "driver_version", "memory.total", "pcie.link.gen.current", "pcie.link.width.current",
@@ -162,8 +162,9 @@ def gpu_use(use):
     """How steps were launched, how many edge rows were in the cache, and where batches were sampled."""
     rows = use["edge_rows_hit"] + use["edge_rows_missed"]
     kept = f"{use['edge_rows_hit'] / rows:.1%} of {rows:,} edge rows hit the cache" if rows else "no edge rows"
+    ahead = f", {use['steps_ahead']:,} recorded ahead" if "steps_ahead" in use else ""
     return (f"{use['graph_steps']:,} steps as graphs ({use['graphs_updated']:,} updated, {use['graphs_built']:,} "
-            f"built), {use['direct_steps']:,} kernel by kernel, {use['failed_steps']:,} failed; {kept}; "
+            f"built{ahead}), {use['direct_steps']:,} kernel by kernel, {use['failed_steps']:,} failed; {kept}; "
             f"{use['samples_on_gpu']:,} batches sampled on the GPU, {use['samples_on_cpu']:,} on the CPU")
 
 

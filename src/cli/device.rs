@@ -71,6 +71,8 @@ pub struct GpuUse {
     graph_steps: u64,
     graphs_updated: u64,
     graphs_built: u64,
+    /// Steps among them that were recorded while the step before was computed.
+    steps_ahead: u64,
     /// Steps launched kernel by kernel, and steps that failed during capture.
     direct_steps: u64,
     failed_steps: u64,
@@ -112,6 +114,7 @@ impl GpuUse {
             graph_steps: steps.launched,
             graphs_updated: steps.updated,
             graphs_built: steps.built,
+            steps_ahead: steps.ahead,
             direct_steps: steps.direct,
             failed_steps: steps.failed,
             kept_bytes: work.kept_bytes(),

@@ -22,7 +22,7 @@ use super::needs::{Needs, OptionsError, Shape, check, fields};
 use super::tgat::{Tgat, TgatOptions};
 use super::tgn::{Tgn, TgnOptions};
 use super::walk::{WalkNetwork, WalkOptions};
-use super::{EdgeTypes, EmbeddingInput, Interactions, MessageRows, ModelState, Touched};
+use super::{EdgeTypes, EmbeddingInput, Interactions, MessageRows, ModelState, StateAfter, Touched};
 use crate::device::Device;
 use crate::event::{EventTime, NodeId};
 use crate::nn::{Parameters, Tape, Var};
@@ -278,7 +278,7 @@ impl Model {
     pub fn fresh_memory(
         &self,
         tape: &mut Tape<'_>,
-        state: &ModelState,
+        state: StateAfter<'_>,
         nodes: &[NodeId],
         messages: MessageRows<'_>,
     ) -> Var {
@@ -286,7 +286,7 @@ impl Model {
             Network::Tgn(tgn) => tgn.fresh_memory(tape, state, nodes, messages),
             network => {
                 let mut rows = tape.take_zeroed(nodes.len(), self.needs().embedded().len());
-                if let (Network::Walk(_), Some(walks)) = (network, &state.walks) {
+                if let (Network::Walk(_), Some(walks)) = (network, &state.now().walks) {
                     nodes.iter().enumerate().for_each(|(i, &node)| walks.write_row(node, rows.row_mut(i)));
                 }
                 tape.constant(rows)

@@ -23,7 +23,7 @@ pub use self::kept::{KeptRows, SentRows};
 pub use self::passed::RowsOfRank;
 use super::device_rows::Located;
 use super::limit::limit;
-use super::{EMPTY_SLOT, Mailbox, MessageRows, Needs, edge_types};
+use super::{EMPTY_SLOT, MessageRows, Needs, edge_types};
 use crate::device::Device;
 use crate::device::cuda::RowsInPlace;
 use crate::event::{EdgeId, EventTime, NodeId};
@@ -150,10 +150,15 @@ impl FeatureRows {
         }
     }
 
-    /// Whether the messages that were numbered for `nodes` are those that wait in `mailbox`.
+    /// Whether the messages that were numbered for `nodes` are those that wait: `pending` returns the event that left
+    /// one.
     #[must_use]
-    pub fn has_messages_of(&self, mailbox: &Mailbox, nodes: &[NodeId]) -> bool {
-        let waits = |node| mailbox.pending_event(node).map_or(MessageFlowGraph::NO_EDGE, |(edge, _)| edge);
+    pub fn has_messages_of(
+        &self,
+        pending: impl Fn(NodeId) -> Option<(EdgeId, EventTime)>,
+        nodes: &[NodeId],
+    ) -> bool {
+        let waits = |node| pending(node).map_or(MessageFlowGraph::NO_EDGE, |(edge, _)| edge);
         self.message_edges.len() == nodes.len()
             && self.message_edges.iter().zip(nodes).all(|(&edge, &node)| edge == waits(node))
     }
@@ -387,7 +392,7 @@ impl FeatureRows {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{EdgeTypes, TgnOptions};
+    use crate::model::{EdgeTypes, Mailbox, TgnOptions};
 
     fn fetch(edges: &[u64], out: &mut [f32]) -> Result<(), ()> {
         for (row, &edge) in out.chunks_exact_mut(2).zip(edges) {
@@ -434,9 +439,9 @@ mod tests {
         assert_eq!(rows.edges(), [u64::MAX, 7]);
         let mut mailbox = Mailbox::new(1);
         mailbox.post(NodeId(1), NodeId(3), EdgeId(5), EventTime(0));
-        assert!(!rows.has_messages_of(&mailbox, &[1, 2, 3].map(NodeId)));
+        assert!(!rows.has_messages_of(|node| mailbox.pending_event(node), &[1, 2, 3].map(NodeId)));
         mailbox.post(NodeId(3), NodeId(1), EdgeId(7), EventTime(0));
-        assert!(rows.has_messages_of(&mailbox, &[1, 2, 3].map(NodeId)));
+        assert!(rows.has_messages_of(|node| mailbox.pending_event(node), &[1, 2, 3].map(NodeId)));
     }
 
     #[test]
@@ -458,7 +463,10 @@ mod tests {
         rows.fetch_edges(2, fetch).unwrap();
         assert_eq!(rows.edges(), [5, 9, 2]);
         assert_eq!([0, 1, 2].map(|place| rows.messages().of(place).is_some()), [false, true, false]);
-        assert!(rows.has_messages_of(&mailbox, &nodes), "those of the other nodes are known all the same");
+        assert!(
+            rows.has_messages_of(|node| mailbox.pending_event(node), &nodes),
+            "those of the other nodes are known all the same"
+        );
     }
 
     #[test]
@@ -485,9 +493,12 @@ mod tests {
             (messages.of(2), [0, 1].map(|place| next.of(place).unwrap().1[0] > 0.0)),
             (None, [true, false])
         );
-        assert!(rows.has_messages_of(&mailbox, &nodes), "they are the messages that wait all the same");
+        assert!(
+            rows.has_messages_of(|node| mailbox.pending_event(node), &nodes),
+            "they are the messages that wait all the same"
+        );
         mailbox.post(NodeId(1), NodeId(0), EdgeId(7), EventTime(49));
-        assert!(!rows.has_messages_of(&mailbox, &nodes));
+        assert!(!rows.has_messages_of(|node| mailbox.pending_event(node), &nodes));
     }
 
     #[test]

@@ -7,6 +7,8 @@
 //!
 //! A copy of a state has a mirror of its own, which is empty.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use parking_lot::Mutex;
 
 use super::{Mailbox, NodeMemory, Touched};
@@ -42,12 +44,16 @@ impl Inner {
 struct Tables {
     memory: Tensor,
     messages: Tensor,
+    /// No other tables have it.
+    number: u64,
 }
 
 impl Tables {
     /// The rows with room for `rows`, where the GPU has that.
     fn grown(memory: &Tensor, messages: &Tensor, rows: usize) -> Option<Self> {
-        Some(Self { memory: memory.with_rows(rows)?, messages: messages.with_rows(rows)? })
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        Some(Self { memory: memory.with_rows(rows)?, messages: messages.with_rows(rows)?, number })
     }
 
     fn bytes(rows: usize, width: usize) -> usize {
@@ -127,6 +133,12 @@ impl NodeMirror {
         let index = ids(stale.drain(..));
         tables.memory.put_rows_at(&index, &memory);
         tables.messages.put_rows_at(&index, &messages);
+    }
+
+    /// Which tables hold the rows on `device`, as long as they are the same ones; none if that has none, or stale ones.
+    #[must_use]
+    pub fn number(&self, device: &Device) -> Option<u64> {
+        Some(self.0.lock().current(device)?.number)
     }
 
     /// Memory rows of `nodes`, on `device`; none if that has no mirror, or one that is stale.

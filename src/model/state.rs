@@ -145,11 +145,12 @@ impl ModelState {
     /// `time - tau` of `node`: what the time encoding of its raw message sees.
     #[must_use]
     pub fn since_update(&self, node: NodeId, time: EventTime) -> f32 {
-        let updated = match self.memory.updated(node) {
-            NodeMemory::NEVER => self.origin.unwrap_or(time),
-            updated => updated,
-        };
-        time.since(updated)
+        self.since(self.memory.updated(node), time)
+    }
+
+    /// The same of a node that was last updated at `updated`.
+    pub(super) fn since(&self, updated: EventTime, time: EventTime) -> f32 {
+        time.since(if updated == NodeMemory::NEVER { self.origin.unwrap_or(time) } else { updated })
     }
 
     /// Time of the latest event of `node` that was applied.

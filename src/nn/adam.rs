@@ -94,9 +94,9 @@ impl Adam {
         }
     }
 
-    /// Asks a GPU to move every parameter against its gradient, the norm of all gradients counting as `most` at most;
-    /// nothing moves where that or `loss`, a `1 x 1` value, is not finite. [`took`](Self::took) is to be called with
-    /// what comes of it before the next step.
+    /// Asks a GPU to take step `number`, from 1: to move every parameter against its gradient, the norm of all
+    /// gradients counting as `most` at most; nothing moves where that or `loss`, a `1 x 1` value, is not finite.
+    /// [`took`](Self::took) is to be called with what comes of it.
     ///
     /// # Panics
     /// If the parameters are not those that the optimizer was made for, or are not on a GPU.
@@ -104,12 +104,12 @@ impl Adam {
         &mut self,
         parameters: &mut Parameters,
         gradients: &Gradients,
-        (most, loss): (f32, &Tensor),
+        (number, most, loss): (u64, f32, &Tensor),
     ) -> Bound {
         assert_eq!(parameters.len(), self.first.len(), "Adam was made for other parameters");
         let Device::Cuda(work) = loss.device().clone() else { panic!("a bounded step of the CPU") };
         let o = self.options;
-        let [size, root, shrink] = o.of_step(self.steps + 1);
+        let [size, root, shrink] = o.of_step(number);
         let step = AdamStep { beta1: o.beta1, beta2: o.beta2, size, root, eps: o.eps, shrink };
         let moments = (&mut self.first[..], &mut self.second[..]);
         let (weights, gradients) = (parameters.tensors_mut(), gradients.tensors());

@@ -2,10 +2,10 @@
 //! was read by one before it; with this only the rest is brought to the GPU, and operations read all of it in place.
 //!
 //! ```text
-//! foresee   what the next batch reads, before or after the step of this one
+//! foresee   what the next batches read, before or after the step of this one
 //! place     before a pass: what the batch misses is brought; a batch that was placed last is there
 //! choose    while the step is computed: which rows of the foreseen batch are brought before it comes
-//! restore   after the step: those rows, behind the step in the GPU's order
+//! restore   once the step is asked for: those rows, behind the step in the GPU's order
 //! ```
 //!
 //! What the GPU holds is a copy, by edge, of rows of one version of one store. A batch of another version finds
@@ -15,6 +15,7 @@
 //!
 //! A batch that is read more than once, by rivals, without dropout and by its step, is placed once.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::prepare::PreparedBatch;
@@ -32,8 +33,8 @@ use crate::nn::Tensor;
 pub(super) struct EdgeCache {
     budget: u64,
     open: Option<Open>,
-    /// The batch after the one that is placed next, if it is known.
-    next: Option<Foreseen>,
+    /// The batches after the one that is placed next, as far as they are known.
+    coming: VecDeque<Foreseen>,
     /// The one of which rows were chosen to be restored.
     chosen: Option<Foreseen>,
 }
@@ -114,15 +115,19 @@ impl EdgeCache {
                 self.budget = 0;
             }
         }
-        self.open.as_mut().map(|open| (open, self.next.as_ref()))
+        self.open.as_mut().map(|open| (open, self.coming.front()))
     }
 
-    /// Chooses which rows of the foreseen batch [`restore`](Self::restore) brings in.
+    /// Chooses which rows of the foreseen batch [`restore`](Self::restore) brings in. Nothing, while a pass reads the
+    /// table or will.
     pub fn choose(&mut self) {
-        let (Some(open), Some(next)) = (&mut self.open, self.next.take()) else { return };
+        let Some(open) = &mut self.open else { return };
+        if self.chosen.is_some() || Arc::get_mut(&mut open.table).is_none() {
+            return;
+        }
+        let Some(next) = self.coming.pop_front() else { return };
         if let Some((round, version)) = next.round()
             && version == open.version
-            && Arc::get_mut(&mut open.table).is_some()
         {
             open.rows.choose(&round);
             self.chosen = Some(next);
@@ -146,7 +151,7 @@ impl EdgeCache {
                 + open.edges.capacity() * size_of::<u64>()
                 + open.places.as_ref().map_or(0, |places| places.capacity()) * size_of::<u32>()
         });
-        let known = self.next.iter().chain(&self.chosen);
+        let known = self.coming.iter().chain(&self.chosen);
         let bytes = |known: &Foreseen| {
             known.edges.capacity() * size_of::<u64>() + known.here.capacity() * size_of::<u32>()
         };
@@ -238,9 +243,12 @@ impl Trainer {
         self.scratch.lock().edges.open.as_ref().map(|open| open.rows.counts())
     }
 
-    /// Announces the batch after the one whose step comes next, or after the one whose step was just taken: what it
-    /// reads stays on the GPU, or is brought there behind that step. Its messages are those that will wait.
+    /// Announces the batch after the one whose step comes next or was announced last, or after the one whose step was
+    /// just taken: what it reads stays on the GPU, or is brought there behind the step before it. Its messages are
+    /// those that will wait.
     pub fn foresee(&mut self, edge_features: &FeatureStore, batch: &PreparedBatch) {
+        /// Batches whose steps are still to come when one more is announced.
+        const COMING: usize = 1;
         let edges = &mut self.scratch.get_mut().edges;
         if edges.open.is_none() {
             return;
@@ -250,7 +258,9 @@ impl Trainer {
         let in_place = |rows: &RowsInPlace, row| if rows.has(row) { u32::MAX } else { 0 };
         let here = rows.iter().flat_map(|rows| (0..rows.len()).map(|row| in_place(rows, row))).collect();
         let in_place = rows.map(|rows| (rows, version));
-        edges.next = Some(Foreseen { edges: known.to_vec(), in_place, here });
+        // Announced and never stepped.
+        edges.coming.drain(..edges.coming.len().saturating_sub(COMING));
+        edges.coming.push_back(Foreseen { edges: known.to_vec(), in_place, here });
     }
 
     /// Brings rows of the batch that was foreseen to the GPU, behind all that was asked of it.

@@ -1,26 +1,19 @@
-//! What [`Trainer`] computes without learning: embeddings, scores that change no state, and rows to publish.
-
-use rayon::prelude::*;
+//! What [`Trainer`] computes without learning: embeddings, and scores that change no state.
 
 use super::pass::{Apply, Pass, embed};
-use super::prepare::{PreparedBatch, gather_message_rows};
+use super::prepare::PreparedBatch;
 use super::ranks::RanksError;
 use super::shards::Sharded;
 use super::trainer::{
     Negatives, Positives, RankQuery, Scratch, StepMode, StepReport, TrainError, Trainer, World,
 };
-use crate::device::{Device, matmul};
+use crate::device::Device;
 use crate::event::{EventTime, NodeId};
-use crate::feature::FeatureStore;
-use crate::graph::RetentionBounds;
-use crate::model::{MessageRows, Model};
-use crate::nn::{Mode, Tape, TapePool, Tensor, Var};
+use crate::model::Model;
+use crate::nn::{Fetched, Mode, Tape, Tensor, Var};
 
 /// Rows computed at a time where a request has no natural batch.
-const CHUNK_ROWS: usize = 1024;
-
-/// Rows to publish that one thread computes at a time.
-const PUBLISHED_ROWS: usize = 64;
+pub(super) const CHUNK_ROWS: usize = 1024;
 
 impl Trainer {
     /// Embeddings `[nodes * embedding_dim]` of `nodes`, each at the time beside it, with the weights and
@@ -128,7 +121,8 @@ impl Trainer {
     }
 
     /// Takes the step that `batch` was prepared for, and reports the scores of [`Self::score_prepared`] before it.
-    /// Where a training step drops values or defers gradients, its own are others, and a further pass computes these.
+    /// Where a training step drops values or defers gradients, its own are others, and a further pass computes these;
+    /// on a GPU while the step is recorded.
     ///
     /// # Errors
     /// As [`Self::step_prepared`].
@@ -136,6 +130,14 @@ impl Trainer {
         let differs = self.options.model.dropout() > 0.0 || self.defers();
         if batch.mode != StepMode::Train || !differs || batch.positives().src.is_empty() {
             return self.step_prepared(batch);
+        }
+        if self.device != Device::Cpu {
+            self.check_order(batch)?;
+            let asked = self.ask_scores(&self.model, batch, false)?;
+            // The step's end is the pass's, too.
+            let report = self.step_prepared(batch)?;
+            let (positive, negative) = batch.halves(asked);
+            return Ok(StepReport { positive, negative, ..report });
         }
         let (positive, negative) = self.test_together(batch)?;
         let report = self.step_tested(batch)?;
@@ -177,23 +179,34 @@ impl Trainer {
         if batch.positives().src.is_empty() {
             return Ok((Vec::new(), Vec::new()));
         }
+        let scores = batch.halves(self.ask_scores(model, batch, together)?);
+        model.device().check()?;
+        Ok(scores)
+    }
+
+    /// Logits `[pairs, 1]` of a batch with events, positives first. A GPU is not waited for.
+    fn ask_scores(
+        &self,
+        model: &Model,
+        batch: &PreparedBatch,
+        together: bool,
+    ) -> Result<Fetched, RanksError> {
         let Scratch { pool, tables, shards, ranks, edges, .. } = &mut *self.scratch.lock();
         let ranks = ranks.as_mut().filter(|_| together);
         let places = edges.place(model.device(), &batch.rows);
-        let (state, places, apply) = (&self.state, places.as_ref(), Apply::All);
+        let (state, places, apply) = ((&self.state).into(), places.as_ref(), Apply::All);
         let precision = self.options.precision;
         let pass = Pass { model, state, batch, places, apply, precision, dropout: [0, 0] };
-        let mut positive = if pass.has_parts() {
+        let logits = if pass.has_parts() {
             let parameters = (&model.parameters, Mode::Inference);
-            Sharded::run((&pass, &[]), parameters, tables, shards, ranks).map_err(RanksError::from)?.logits
+            let logits = Sharded::run((&pass, &[]), parameters, tables, shards, ranks)?.logits;
+            Tensor::from_vec(&Device::Cpu, logits.len(), 1, logits)
         } else {
             let mut tape = Tape::pooled(model.device(), &model.parameters, Mode::Inference, pool);
             let scored = pass.score(&mut tape);
-            tape.read(scored.logits).into_owned()
+            tape.take_value(scored.logits)
         };
-        model.device().check()?;
-        let negative = positive.split_off(batch.scored().len());
-        Ok((positive, negative))
+        Ok(logits.fetch())
     }
 
     /// As [`Self::score_prepared`], for a batch that is not prepared.
@@ -228,137 +241,14 @@ impl Trainer {
         then(&mut tape, embeddings);
         Ok(self.device.check()?)
     }
+}
 
-    /// Hands `f` what serving reads of each of `nodes` (distinct nodes): its memory row after its
-    /// pending message, computed with the weights as they are now, and behind it the row that is made of its walks, if
-    /// the model has them; and the time of its last event. Nodes
-    /// without any event and rows that are not finite are left out. The state does not change: the next
-    /// batch applies the message again, so that its loss can train the memory updater. Messages of events before
-    /// `since` have no features.
-    ///
-    /// # Errors
-    /// Storage failed; some of the nodes may have been handed over.
-    pub fn publish_rows(
-        &self,
-        since: EventTime,
-        edge_features: &FeatureStore,
-        nodes: &[NodeId],
-        f: impl FnMut(NodeId, &[f32], EventTime),
-    ) -> Result<(), TrainError> {
-        let kept = RetentionBounds { since, ..RetentionBounds::default() };
-        self.publish_rows_by(&self.model, kept, edge_features, nodes, f)
-    }
-
-    /// As [`Self::publish_rows`], by other weights of the same shape; messages of events that are not `kept` have no
-    /// features.
-    ///
-    /// # Errors
-    /// Storage failed; some of the nodes may have been handed over.
-    pub fn publish_rows_by(
-        &self,
-        model: &Model,
-        kept: RetentionBounds,
-        edge_features: &FeatureStore,
-        nodes: &[NodeId],
-        mut f: impl FnMut(NodeId, &[f32], EventTime),
-    ) -> Result<(), TrainError> {
-        let Scratch { tables, rows, .. } = &mut *self.scratch.lock();
-        for nodes in nodes.chunks(CHUNK_ROWS) {
-            let source = (edge_features, kept);
-            gather_message_rows(&self.model.needs(), source, &self.state, nodes, rows)?;
-            self.rows.iter().for_each(|reads| reads.count_gathered(rows.edges().len()));
-            self.publish_chunk(model, tables, nodes, rows.messages(), &mut f)?;
-        }
-        Ok(())
-    }
-
-    /// As [`Self::publish_rows_by`], for the nodes of a batch whose step was just taken. It reads nothing that was
-    /// not prepared.
-    ///
-    /// # Errors
-    /// A GPU's, if that computes; some of the nodes may have been handed over.
-    ///
-    /// # Panics
-    /// If the batch was not prepared to be published.
-    pub fn publish_prepared(
-        &self,
-        model: &Model,
-        batch: &PreparedBatch,
-        mut f: impl FnMut(NodeId, &[f32], EventTime),
-    ) -> Result<(), TrainError> {
-        let Scratch { tables, edges, .. } = &mut *self.scratch.lock();
-        let places = edges.place(model.device(), &batch.rows);
-        for (chunk, nodes) in batch.touched().chunks(CHUNK_ROWS).enumerate() {
-            let messages = batch.rows.next_messages().at(places.as_ref()).from(chunk * CHUNK_ROWS);
-            self.publish_chunk(model, tables, nodes, messages, &mut f)?;
-        }
-        Ok(())
-    }
-
-    /// As [`Self::publish_prepared`]; if the batch was prepared for a GPU that failed since, its rows are read again.
-    ///
-    /// # Errors
-    /// As [`Self::publish_prepared`], or storage failed.
-    ///
-    /// # Panics
-    /// As [`Self::publish_prepared`].
-    pub fn publish_learned(
-        &self,
-        model: &Model,
-        edge_features: &FeatureStore,
-        batch: &PreparedBatch,
-        f: impl FnMut(NodeId, &[f32], EventTime),
-    ) -> Result<(), TrainError> {
-        if *model.device() != Device::Cpu || batch.rows.in_place().is_none() {
-            return self.publish_prepared(model, batch, f);
-        }
-        self.publish_rows_by(model, batch.kept(), edge_features, batch.touched(), f)
-    }
-
-    /// Hands over the rows of `nodes`, which are computed in parts, one thread each: the products are small.
-    fn publish_chunk(
-        &self,
-        model: &Model,
-        pools: &mut Vec<TapePool>,
-        nodes: &[NodeId],
-        messages: MessageRows<'_>,
-        f: &mut impl FnMut(NodeId, &[f32], EventTime),
-    ) -> Result<(), TrainError> {
-        let part = if *model.device() == Device::Cpu { PUBLISHED_ROWS } else { nodes.len().max(1) };
-        let parts = nodes.len().div_ceil(part);
-        pools.resize_with(parts.max(pools.len()), TapePool::new);
-        let compute = |(i, (pool, nodes)): (usize, (&mut TapePool, &[NodeId]))| {
-            let mut tape = Tape::pooled(model.device(), &model.parameters, Mode::Inference, pool);
-            let fresh = || model.fresh_memory(&mut tape, &self.state, nodes, messages.from(i * part));
-            let compute = || matmul::in_precision(self.options.precision, fresh);
-            let rows = if parts > 1 { matmul::alone(compute) } else { compute() };
-            tape.take_value(rows)
-        };
-        let rows: Vec<Tensor> = if parts > 1 {
-            let pairs = pools[..parts].par_iter_mut().zip(nodes.par_chunks(part));
-            pairs.enumerate().map(compute).collect()
-        } else {
-            pools[..parts].iter_mut().zip(nodes.chunks(part)).enumerate().map(compute).collect()
-        };
-        let mut joined = vec![0.0; model.needs().row_dim()];
-        for ((nodes, rows), pool) in nodes.chunks(part).zip(rows).zip(pools) {
-            let (values, width) = (rows.read(), rows.cols());
-            for (i, &node) in nodes.iter().enumerate() {
-                let Some(last) = self.state.last_event(node) else { continue };
-                let mut row = &values[i * width..][..width];
-                if let (Some(walks), true) = (&self.state.walks, joined.len() > width) {
-                    joined[..width].copy_from_slice(row);
-                    walks.write_row(node, &mut joined[width..]);
-                    row = &joined;
-                }
-                if row.iter().all(|value| value.is_finite()) {
-                    f(node, row, last);
-                }
-            }
-            drop(values);
-            pool.give(rows);
-        }
-        Ok(model.device().check()?)
+impl PreparedBatch {
+    /// Scores of the positives, and of the negatives behind them. Waits for a GPU.
+    fn halves(&self, asked: Fetched) -> (Vec<f32>, Vec<f32>) {
+        let mut positive = asked.wait().0.to_vec();
+        let negative = positive.split_off(self.scored().len().min(positive.len()));
+        (positive, negative)
     }
 }
 

@@ -170,6 +170,6 @@ impl Trainer {
     pub(super) fn step_tested(&mut self, batch: &PreparedBatch) -> Result<StepReport, TrainError> {
         self.check_order(batch)?;
         self.hand_out(Order::StepTested, batch)?;
-        self.take_step(batch)
+        self.take_step(batch, None)
     }
 }

@@ -5,10 +5,12 @@
 //! other thread  |            |  sample i+2, announce its rows, gather i+1       |            |  …
 //! ```
 //!
-//! A batch is sampled two steps before its own and gathered one step before: between the two, the feature store
-//! knows which rows will be wanted, so that a disk can work meanwhile. What is prepared is what would have been
-//! prepared at the batch's turn, bit for bit: the source fixes each batch's view, a sample depends on nothing else,
-//! and the messages that will wait by then are those that the batches between leave, or else those that wait now.
+//! A batch is sampled two steps before its own and gathered one step before: between the two, the feature store knows
+//! which rows will be wanted, so that a disk can work meanwhile. Where a GPU computes, both are done a step earlier:
+//! then the next batch is there when a step begins, and its own can be recorded meanwhile. What is prepared is what
+//! would have been prepared at the batch's turn, bit for bit: the source fixes each batch's view, a sample depends on
+//! nothing else, and the messages that will wait by then are those that the batches between leave, or else those that
+//! wait now.
 //!
 //! Preparing has one thread of its own because sampling may wait for a disk: a thread that waits takes no
 //! CPU from the step's matrix products, a worker of their pool that waits would.
@@ -124,10 +126,11 @@ impl Lookahead {
         source: impl Source,
         each: impl FnMut(Turn<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
-        self.run_by(trainer, world, source, Trainer::step_prepared, each)
+        self.run_by(trainer, world, source, Trainer::step_before, each)
     }
 
-    /// As [`Self::run`], with `step` in place of the trainer's own, which it takes among what else it does.
+    /// As [`Self::run`], with `step` in place of the trainer's own, which it takes among what else it does; it gets the
+    /// batch and, where that is ready, the next one.
     ///
     /// # Errors
     /// As [`Self::run`].
@@ -136,7 +139,11 @@ impl Lookahead {
         trainer: &mut Trainer,
         world: &World<'_>,
         mut source: impl Source,
-        mut step: impl FnMut(&mut Trainer, &PreparedBatch) -> Result<StepReport, TrainError>,
+        mut step: impl FnMut(
+            &mut Trainer,
+            &PreparedBatch,
+            Option<&PreparedBatch>,
+        ) -> Result<StepReport, TrainError>,
         mut each: impl FnMut(Turn<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
         let preparer = trainer.preparer();
@@ -154,19 +161,26 @@ impl Lookahead {
                 preparer.expect(|node| mailbox.pending_event(node), &mut batch);
                 preparer.gather(world, &mut batch)?;
             }
+            let mut early = if trainer.wants_batches_early() { self.queue.pop_front() } else { None };
+            if let Some(next) = early.as_mut().filter(|next| !next.has_rows()) {
+                expect(&preparer, trainer, &[&batch], next);
+                trainer.foresee(world.edge_features, next);
+                preparer.gather(world, next)?;
+            }
             if let Some(next) = self.queue.front_mut() {
-                let mailbox = &trainer.state().mailbox;
-                let pending = |node| batch.leaves(node).or_else(|| mailbox.pending_event(node));
-                preparer.expect(pending, next);
+                let before = early.iter().chain([&batch]).collect::<Vec<_>>();
+                expect(&preparer, trainer, &before, next);
                 trainer.foresee(world.edge_features, next);
             }
             let late = clock.elapsed().as_secs_f64();
             let (queue, spare) = (&mut self.queue, &mut self.spare);
             let prepare = || ahead(&preparer, world, queue, spare, &mut source);
-            let (prepared, report, waited) = self.helper.beside(prepare, || step(trainer, &batch));
+            let take = || step(trainer, &batch, early.as_ref());
+            let (prepared, report, waited) = self.helper.beside(prepare, take);
             let seconds = super::prepare::lap(&mut clock);
             each(Turn { batch: &batch, report: report?, seconds, waited_seconds: late + waited })?;
             prepared?;
+            early.into_iter().for_each(|next| self.queue.push_front(next));
             self.spare.push(batch);
         }
     }
@@ -186,6 +200,13 @@ impl Lookahead {
         let mut batch = self.spare.pop().unwrap_or_default();
         Ok(source(preparer, &mut batch)?.then_some(batch))
     }
+}
+
+/// Notes which messages will wait for `next` behind the steps of the batches `before` it, the last of them first.
+fn expect(preparer: &Preparer, trainer: &Trainer, before: &[&PreparedBatch], next: &mut PreparedBatch) {
+    let mailbox = &trainer.state().mailbox;
+    let left = |node| before.iter().find_map(|batch| batch.leaves(node));
+    preparer.expect(|node| left(node).or_else(|| mailbox.pending_event(node)), next);
 }
 
 /// Samples as many batches as belong into `queue`, announces their rows, and gathers the first.

@@ -8,6 +8,7 @@
 //! [`ranking`], [`edgebank`], [`popularity`], [`protocol`] and [`evaluate`] measure models the
 //! way the papers do.
 
+mod ahead;
 mod changes;
 mod edge_cache;
 pub mod edgebank;
@@ -28,6 +29,7 @@ mod placed;
 pub mod popularity;
 mod prepare;
 pub mod protocol;
+mod publish;
 pub mod quantile;
 mod rank_steps;
 pub mod ranking;
@@ -45,6 +47,7 @@ mod stream_negatives;
 mod table;
 mod trainer;
 pub mod trial;
+mod weight_update;
 
 pub use leading::FollowError;
 pub use met::{MetDestinations, met_share};

@@ -8,6 +8,7 @@ use crate::event::NodeId;
 use crate::model::walk::WalkState;
 use crate::model::{
     DeferredMemory, EdgePlaces, EmbeddingInput, FeatureRows, Model, ModelState, Neighborhood, Part,
+    StateAfter,
 };
 use crate::nn::{Tape, Var};
 
@@ -26,7 +27,7 @@ pub(super) enum Apply {
 #[derive(Clone, Copy)]
 pub(super) struct Pass<'a> {
     pub model: &'a Model,
-    pub state: &'a ModelState,
+    pub state: StateAfter<'a>,
     pub batch: &'a PreparedBatch,
     pub places: Option<&'a EdgePlaces>,
     pub apply: Apply,
@@ -78,7 +79,7 @@ pub(super) fn embed(
     (neighborhood, rows, places): (&Neighborhood, &FeatureRows, Option<&EdgePlaces>),
 ) -> Var {
     let messages = rows.messages().at(places);
-    let memory = model.fresh_memory(tape, state, neighborhood.nodes().nodes(), messages);
+    let memory = model.fresh_memory(tape, state.into(), neighborhood.nodes().nodes(), messages);
     let input = EmbeddingInput {
         neighborhood,
         part: None,
@@ -107,6 +108,7 @@ impl Pass<'_> {
         let messages = self.batch.rows.messages().at(self.places).from(nodes.start);
         let (state, nodes) = (self.state, &self.batch.neighborhood.nodes().nodes()[nodes]);
         if let Apply::Due { delay } = self.apply {
+            let state = state.now();
             let is_due = |node: NodeId| self.batch.is_touched(node) || state.deferred.is_due(node, delay);
             if let Some(memory) = self.model.deferred_memory(tape, state, (nodes, messages), is_due) {
                 return Memory::Due(memory);
@@ -138,7 +140,7 @@ impl Pass<'_> {
             rows: &self.batch.rows,
             places: self.places,
             last_event: &|node| state.last_event(node),
-            origin: state.walks.as_ref().and_then(WalkState::origin),
+            origin: state.now().walks.as_ref().and_then(WalkState::origin),
             // The first part has the masks of a pass that is not cut.
             dropout: [seed, step | (number as u64) << 56],
         })
@@ -147,11 +149,12 @@ impl Pass<'_> {
     /// Logits of the pairs of `events` of the batch, and of as many negatives behind them: those by embeddings, if
     /// there are any, with those by walks.
     pub fn logits(&self, tape: &mut Tape<'_>, by_embeddings: Option<Var>, events: &Range<usize>) -> Var {
-        if self.state.walks.is_none() {
-            return self.model.with_walk_logits(tape, self.state, by_embeddings, (&[], &[], &[]));
+        let state = self.state.now();
+        if state.walks.is_none() {
+            return self.model.with_walk_logits(tape, state, by_embeddings, (&[], &[], &[]));
         }
         let (src, dst, times) = self.batch.pairs(events);
-        self.model.with_walk_logits(tape, self.state, by_embeddings, (&src, &dst, &times))
+        self.model.with_walk_logits(tape, state, by_embeddings, (&src, &dst, &times))
     }
 
     /// Scores all pairs on one tape.

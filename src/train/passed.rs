@@ -95,7 +95,7 @@ impl PreparedBatch {
         let read = self.rows_of(needs, share, (&own, fanout));
         let neighbors = if self.has_sample() { self.neighborhood.neighbors() } else { &[] };
         self.rows.read_part((needs, &read), (nodes, neighbors), kept, input)?;
-        self.has_rows = true;
+        self.has_all_rows();
         Ok(())
     }
 

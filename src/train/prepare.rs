@@ -13,6 +13,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use super::pairs::Pairs;
@@ -21,9 +22,7 @@ use super::trainer::{Negatives, Positives, StepMode, TrainError, Trainer, World}
 use crate::event::{EdgeId, EventTime, NodeId};
 use crate::feature::{Announced, FeatureStore};
 use crate::graph::RetentionBounds;
-use crate::model::{
-    DeviceRows, FeatureRows, GatherError, Interactions, ModelState, Needs, Neighborhood, Touched,
-};
+use crate::model::{DeviceRows, FeatureRows, Interactions, Needs, Neighborhood, Touched};
 
 /// Events, their negatives, and all that a step reads for them. Its buffers are reused for the next batch.
 #[derive(Debug)]
@@ -41,7 +40,8 @@ pub struct PreparedBatch {
     pub(super) touched: Touched,
     pub(super) neighborhood: Neighborhood,
     pub(super) rows: FeatureRows,
-    pub(super) has_rows: bool,
+    /// Names the rows that were gathered: no other batch has it, nor this one with others. 0: it has none.
+    pub(super) number: u64,
     /// Holds the rows that were announced until they are gathered.
     announced: Option<Announced>,
     /// Whose part of the batch has rows, if several ranks share it.
@@ -64,7 +64,7 @@ impl Default for PreparedBatch {
             touched: Touched::default(),
             neighborhood: Neighborhood::default(),
             rows: FeatureRows::default(),
-            has_rows: false,
+            number: 0,
             announced: None,
             share: None,
             sample_seconds: 0.0,
@@ -116,15 +116,26 @@ impl PreparedBatch {
         self.touched.last(node).map(|event| (self.edges[event], self.times[event]))
     }
 
+    /// Notes that its rows are gathered.
+    pub(super) fn has_all_rows(&mut self) {
+        static LAST: AtomicU64 = AtomicU64::new(0);
+        self.number = LAST.fetch_add(1, Ordering::Relaxed) + 1;
+    }
+
     /// Whether all stages are done.
     #[must_use]
     pub fn has_rows(&self) -> bool {
-        self.has_rows
+        self.number > 0
     }
 
     /// What retention keeps for the batch.
     pub(super) fn kept(&self) -> RetentionBounds {
         RetentionBounds { since: self.since, first: self.rows.first(), ..RetentionBounds::default() }
+    }
+
+    /// How many gradient steps its step takes.
+    pub(super) fn gradient_steps(&self) -> u64 {
+        u64::from(self.mode == StepMode::Train && !self.src.is_empty())
     }
 
     /// Bytes held.
@@ -165,8 +176,7 @@ impl PreparedBatch {
         self.touched.build(positives);
         self.neighborhood.clear();
         self.rows.clear();
-        self.has_rows = false;
-        self.announced = None;
+        (self.number, self.announced) = (0, None);
         (self.sample_seconds, self.gather_seconds) = (0.0, 0.0);
     }
 }
@@ -264,7 +274,7 @@ impl Preparer {
         if !self.needs.reads_messages() {
             return;
         }
-        batch.has_rows = false;
+        batch.number = 0;
         let mut clock = Instant::now();
         let nodes = match batch.mode {
             StepMode::StateOnly => batch.touched.nodes(),
@@ -293,7 +303,7 @@ impl Preparer {
         let PreparedBatch { neighborhood, rows, mode, .. } = batch;
         let nodes = if *mode == StepMode::StateOnly { &[] } else { neighborhood.nodes().nodes() };
         world.fetch(&self.needs, nodes, rows, self.rows.as_deref())?;
-        batch.has_rows = true;
+        batch.has_all_rows();
         batch.announced = None;
         batch.gather_seconds += lap(&mut clock);
         Ok(())
@@ -331,25 +341,6 @@ impl Trainer {
         preparer.expect(|node| self.state.mailbox.pending_event(node), batch);
         preparer.gather(world, batch)
     }
-}
-
-/// Gathers what computing the memory of `nodes` by `state` reads; messages of events that are not `kept` have no
-/// features.
-pub(super) fn gather_message_rows(
-    needs: &Needs,
-    (edge_features, kept): (&FeatureStore, RetentionBounds),
-    state: &ModelState,
-    nodes: &[NodeId],
-    rows: &mut FeatureRows,
-) -> Result<(), GatherError> {
-    rows.clear();
-    if !needs.reads_messages() {
-        return Ok(());
-    }
-    rows.keep_from(kept.first);
-    rows.index_messages((nodes, 0..nodes.len()), kept.since, |node| state.mailbox.pending_event(node));
-    rows.fetch_edge_rows(needs, |ids, out| edge_features.gather(ids, out))?;
-    Ok(())
 }
 
 /// The values at these places.

@@ -78,7 +78,7 @@ impl Trainer {
         }
         self.hand_out(Order::Replay(key), batch)?;
         let dropout = [self.options.seed ^ STREAM, key];
-        match self.score(batch, &mut report, (Apply::All, dropout))? {
+        match self.score((batch, None), &mut report, (Apply::All, dropout))? {
             Ok(()) => Ok(report),
             Err(what) => Err(TrainError::NonFinite { what, step: self.steps }),
         }

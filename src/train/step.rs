@@ -11,16 +11,12 @@ use super::table::RowPart;
 use super::trainer::{
     Negatives, PhaseSeconds, Positives, Scratch, StepMode, StepReport, TrainError, Trainer, World,
 };
+use super::weight_update::WeightUpdate;
 use crate::device::exchange::ExchangeError;
 use crate::device::{Device, matmul};
 use crate::event::NodeId;
-use crate::model::{Deferred, EdgePlaces, Model, ModelState};
-use crate::nn::{Bound, Fetched, Gradients, Mode, Tape, Tensor};
-
-/// Gradients of a larger norm are scaled down to it. The optimizer keeps the square of a gradient for
-/// thousands of steps; without a bound, one strange event would all but stop learning for that long. On the
-/// UCI messages half of all norms are below 0.8 and none reaches 5, so ordinary streams are not touched.
-pub(super) const GRADIENT_NORM_MAX: f32 = 5.0;
+use crate::model::{Deferred, EdgePlaces, ModelState, StateAfter};
+use crate::nn::{Fetched, Mode, Tape, Tensor};
 
 impl Trainer {
     /// Takes one step with a batch of events and as many negatives. Events of a batch do not see one
@@ -50,13 +46,30 @@ impl Trainer {
     /// The batch was prepared for another state (nothing was done), the loss or a gradient is not finite (the
     /// weights are untouched and the state was updated), or the ranks cannot go on together.
     pub fn step_prepared(&mut self, batch: &PreparedBatch) -> Result<StepReport, TrainError> {
+        self.step_before(batch, None)
+    }
+
+    /// As [`step_prepared`](Self::step_prepared), where the batch whose step comes next is known: on a GPU that step
+    /// may be recorded meanwhile. What is computed is the same, bit for bit.
+    ///
+    /// # Errors
+    /// As for [`step_prepared`](Self::step_prepared).
+    pub fn step_before(
+        &mut self,
+        batch: &PreparedBatch,
+        next: Option<&PreparedBatch>,
+    ) -> Result<StepReport, TrainError> {
         self.check_order(batch)?;
         self.hand_out(Order::Step, batch)?;
-        self.take_step(batch)
+        self.take_step(batch, next)
     }
 
     /// Takes the step of a batch that is in order, and that other ranks have.
-    pub(super) fn take_step(&mut self, batch: &PreparedBatch) -> Result<StepReport, TrainError> {
+    pub(super) fn take_step(
+        &mut self,
+        batch: &PreparedBatch,
+        next: Option<&PreparedBatch>,
+    ) -> Result<StepReport, TrainError> {
         let step = self.steps;
         self.steps += 1;
         if batch.positives().src.is_empty() {
@@ -75,7 +88,8 @@ impl Trainer {
                     true => Apply::Due { delay: self.options.gradient_delay_batches },
                     false => Apply::All,
                 };
-                let scored = self.score(batch, &mut report, (apply, [self.options.seed, step + 1]))?;
+                let how = (apply, [self.options.seed, step + 1]);
+                let scored = self.score((batch, next), &mut report, how)?;
                 if scored.is_ok() && batch.mode == StepMode::Train {
                     let state = &self.state;
                     self.model.follow(&batch.positives(), &|node| state.last_event(node));
@@ -97,6 +111,10 @@ impl Trainer {
             self.state.mirror.follow(touched, &written, self.fresh_on_gpu.as_ref(), &others);
         }
         self.fresh_on_gpu = None;
+        if learned.is_err() || report.refused_rows > 0 {
+            // It was recorded for the state and the weights of a step that leaves all of them.
+            self.ahead = None;
+        }
         match &learned {
             Ok(()) => touched.nodes().iter().for_each(|&node| self.state.deferred.forget(node)),
             Err(_) => self.state.deferred.clear(),
@@ -116,7 +134,8 @@ impl Trainer {
         // Rows that a GPU was to read in place are not here, nor are those that other ranks read.
         let is_elsewhere = self.device == Device::Cpu && batch.rows.in_place().is_some();
         let is_elsewhere = is_elsewhere || !batch.is_for(self.scratch.lock().ranks.as_ref());
-        if is_elsewhere || reads_rows && !batch.rows.has_messages_of(&self.state.mailbox, batch.nodes()) {
+        let pending = |node| self.state.mailbox.pending_event(node);
+        if is_elsewhere || reads_rows && !batch.rows.has_messages_of(pending, batch.nodes()) {
             return Err(TrainError::OutOfOrder { step: self.steps });
         }
         Ok(())
@@ -126,27 +145,26 @@ impl Trainer {
     /// fresh memory in the scratch buffer. `how` is which messages it applies and the key of its dropout masks. What
     /// was not finite is the inner error.
     ///
-    /// On a GPU all work is enqueued first and waited for once.
+    /// On a GPU all work is enqueued first and waited for once; meanwhile the step of the next batch is recorded, if
+    /// that is known.
     pub(super) fn score(
         &mut self,
-        batch: &PreparedBatch,
+        (batch, next): (&PreparedBatch, Option<&PreparedBatch>),
         report: &mut StepReport,
         how: (Apply, [u64; 2]),
     ) -> Result<Result<(), String>, TrainError> {
-        let learn = batch.mode == StepMode::Train;
         let (device, phases) = (self.device.clone(), &mut report.phases);
         self.state.mirror.bring_up_to_date(&device, &self.state.memory, &self.state.mailbox);
-        // What is kept on the GPU for later batches is not part of the graph of this one.
-        let places = self.scratch.get_mut().edges.place(&device, &batch.rows);
-        let mut compute = || self.compute(batch, places.as_ref(), phases, how);
-        // Steps that learn are all of one shape.
-        let StepOutput { loss, logits, fresh, update } =
-            if learn { device.record(compute) } else { compute() }.map_err(RanksError::from)?;
+        let launched = self.launch_ahead(batch, phases, how.1);
+        let asked = launched.unwrap_or_else(|| self.ask(batch, phases, how));
+        let StepOutput { loss, logits, fresh, update } = asked.map_err(RanksError::from)?;
         let [loss, logits] = [loss, logits].map(Tensor::fetch);
         let (fresh, update) = (fresh.map(Tensor::fetch), update.fetch());
         let mut clock = Instant::now();
-        drop(places);
         self.scratch.get_mut().edges.choose();
+        phases.settle = lap(&mut clock);
+        let ahead = next.and_then(|next| self.record_ahead(next, batch));
+        clock = Instant::now();
         let [loss, logits] = [loss, logits].map(|coming| coming.wait().0);
         let n = batch.scored().len();
         report.loss = loss.data().first().copied().unwrap_or_default();
@@ -161,14 +179,31 @@ impl Trainer {
         self.fresh_on_gpu = on_gpu.flatten();
         device.check()?;
         self.restore_rows();
-        report.phases.settle = lap(&mut clock);
+        self.ahead = ahead;
+        report.phases.settle += lap(&mut clock);
         Ok(learned)
     }
 
-    /// Computes scores and, to learn, gradients and new weights; on a GPU, enqueues that.
-    fn compute(
+    /// Asks for all of a step.
+    fn ask(
         &mut self,
         batch: &PreparedBatch,
+        phases: &mut PhaseSeconds,
+        how: (Apply, [u64; 2]),
+    ) -> Result<StepOutput, ExchangeError> {
+        let device = self.device.clone();
+        // What is kept on the GPU for later batches is not part of the graph of this one.
+        let places = self.scratch.get_mut().edges.place(&device, &batch.rows);
+        let mut compute = || self.compute((batch, None), places.as_ref(), phases, how);
+        // Steps that learn are all of one shape.
+        if batch.mode == StepMode::Train { device.record(compute) } else { compute() }
+    }
+
+    /// Computes scores and, to learn, gradients and new weights; on a GPU, enqueues that. State and optimizer are as
+    /// they are or, if the step of a batch before this one is still computed, as that will leave them.
+    pub(super) fn compute(
+        &mut self,
+        (batch, before): (&PreparedBatch, Option<&PreparedBatch>),
         places: Option<&EdgePlaces>,
         phases: &mut PhaseSeconds,
         (apply, dropout): (Apply, [u64; 2]),
@@ -176,7 +211,11 @@ impl Trainer {
         let learn = batch.mode == StepMode::Train;
         let mode = if learn { Mode::Train } else { Mode::Inference };
         let precision = self.options.precision;
-        let pass = Pass { model: &self.model, state: &self.state, batch, places, apply, precision, dropout };
+        let state = before.map_or_else(
+            || (&self.state).into(),
+            |before| StateAfter::batch(&self.state, &before.touched, before.positives()),
+        );
+        let pass = Pass { model: &self.model, state, batch, places, apply, precision, dropout };
         // Positives are seeds, so each touched node has a slot.
         let slot = |&node: &NodeId| batch.neighborhood.nodes().slot(node).unwrap_or_default();
         let touched = || batch.touched().iter().map(slot).collect::<Vec<u32>>();
@@ -212,50 +251,10 @@ impl Trainer {
             (loss, logits, fresh.map(|var| tape.take_value(var)))
         };
         let mut clock = Instant::now();
-        let update = if learn { self.update_weights(&loss) } else { WeightUpdate::Nothing };
+        let gradient_steps = self.adam.steps() + before.map_or(0, PreparedBatch::gradient_steps);
+        let update = if learn { self.update_weights(&loss, gradient_steps) } else { WeightUpdate::Nothing };
         phases.optimizer = lap(&mut clock);
         Ok(StepOutput { loss, logits, fresh, update })
-    }
-
-    /// Changes the weights by the gradients at hand, bounded, if those and the loss are finite. On a GPU, enqueues
-    /// that.
-    fn update_weights(&mut self, loss: &Tensor) -> WeightUpdate {
-        self.adam.options.learning_rate = self.learning_rate();
-        if *self.device() != Device::Cpu {
-            let (parameters, gradients) = (&mut self.model.parameters, &self.gradients);
-            return WeightUpdate::Gpu(self.adam.step_bounded(
-                parameters,
-                gradients,
-                (GRADIENT_NORM_MAX, loss),
-            ));
-        }
-        if !loss.data().iter().all(|loss| loss.is_finite()) {
-            return WeightUpdate::Nothing;
-        }
-        let norm = self.gradients.norm();
-        if !norm.is_finite() {
-            return WeightUpdate::Refused(out_of_range(&self.model, &self.gradients));
-        }
-        if norm > GRADIENT_NORM_MAX {
-            self.gradients.scale(GRADIENT_NORM_MAX / norm);
-        }
-        self.adam.step(&mut self.model.parameters, &self.gradients);
-        WeightUpdate::Nothing
-    }
-
-    /// The outcome of the weight update; the error names what was not finite.
-    fn check_update(&mut self, update: WeightUpdate, loss: f32) -> Result<(), String> {
-        let refused = match update {
-            WeightUpdate::Nothing => None,
-            WeightUpdate::Refused(what) => Some(what),
-            WeightUpdate::Gpu(bound) => {
-                self.adam.took(bound).err().map(|norm| format!("the gradients' norm ({norm})"))
-            }
-        };
-        if !loss.is_finite() {
-            return Err(format!("the loss ({loss})"));
-        }
-        refused.map_or(Ok(()), Err)
     }
 
     /// Applies the touched nodes' pending messages into the scratch buffer.
@@ -269,7 +268,7 @@ impl Trainer {
         let mut tape = Tape::pooled(&self.device, &self.model.parameters, Mode::Inference, pool);
         let messages = batch.rows.messages().at(places.as_ref());
         let rows = matmul::in_precision(self.options.precision, || {
-            self.model.fresh_memory(&mut tape, &self.state, batch.touched(), messages)
+            self.model.fresh_memory(&mut tape, (&self.state).into(), batch.touched(), messages)
         });
         let rows = tape.take_value(rows).fetch();
         drop(tape);
@@ -338,7 +337,7 @@ fn written<'r>(
 }
 
 /// Tensors of a step, on the device that computes.
-struct StepOutput {
+pub(super) struct StepOutput {
     /// `[1, 1]`.
     loss: Tensor,
     /// `[pairs, 1]`, positives first.
@@ -346,36 +345,4 @@ struct StepOutput {
     /// `[touched nodes, memory_dim]`; none where no memory was read.
     fresh: Option<Tensor>,
     update: WeightUpdate,
-}
-
-/// The optimizer's update.
-enum WeightUpdate {
-    /// None, or done.
-    Nothing,
-    /// Refused, for this reason.
-    Refused(String),
-    /// Enqueued on a GPU.
-    Gpu(Bound),
-}
-
-impl WeightUpdate {
-    /// Starts copying a GPU's outcome to the host.
-    fn fetch(self) -> Self {
-        match self {
-            Self::Gpu(bound) => Self::Gpu(bound.fetch()),
-            done => done,
-        }
-    }
-}
-
-/// Names the first gradient that is not finite or, if all are, their size.
-fn out_of_range(model: &Model, gradients: &Gradients) -> String {
-    let finite = |name: &str| {
-        let id = model.parameters.find(name);
-        id.is_none_or(|id| gradients.get(id).data().iter().all(|value| value.is_finite()))
-    };
-    match model.parameters.iter().find(|(name, _)| !finite(name)) {
-        Some((name, _)) => format!("the gradient of {name}"),
-        None => "the gradients' norm".to_owned(),
-    }
 }

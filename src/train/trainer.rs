@@ -19,6 +19,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use thiserror::Error;
 
+use super::ahead::Recorded;
 use super::edge_cache::EdgeCache;
 use super::placed::Placed;
 use super::prepare::PreparedBatch;
@@ -170,6 +171,8 @@ pub struct Trainer {
     pub(super) batch: PreparedBatch,
     /// Fresh memory of the touched nodes where the GPU left it, between a step's scores and its state update.
     pub(super) fresh_on_gpu: Option<Tensor>,
+    /// The next step, if it was recorded while the GPU computed the last one.
+    pub(super) ahead: Option<Recorded>,
     /// The last weights that the CPU saw, if a GPU computes.
     pub(super) known: Mutex<Option<Weights>>,
     /// Published weights on the GPU, if one computes.
@@ -236,6 +239,7 @@ impl Trainer {
             gradients,
             batch,
             fresh_on_gpu: None,
+            ahead: None,
             known: Mutex::new(known),
             placed,
             rows,
@@ -273,7 +277,12 @@ impl Trainer {
     /// Learning rate of the next gradient step.
     #[must_use]
     pub fn learning_rate(&self) -> f32 {
-        self.options.learning_rate * self.options.schedule.factor(self.adam.steps())
+        self.learning_rate_after(self.adam.steps())
+    }
+
+    /// Learning rate of the gradient step behind so many.
+    pub(super) fn learning_rate_after(&self, steps: u64) -> f32 {
+        self.options.learning_rate * self.options.schedule.factor(steps)
     }
 
     /// Gradients of the last [`StepMode::Train`] step; zeros before the first.
@@ -308,11 +317,13 @@ impl Trainer {
     pub fn set_state(&mut self, state: ModelState) {
         let widths = |state: &ModelState| (state.memory.dimension(), state.mailbox.dimension());
         assert_eq!(widths(&state), widths(&self.state), "widths of memory and mailbox");
+        self.ahead = None;
         self.state = state;
     }
 
     /// Forgets memory and pending messages, as at the start of an epoch; weights stay.
     pub fn reset_state(&mut self) {
+        self.ahead = None;
         self.state.reset();
     }
 

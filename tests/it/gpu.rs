@@ -5,6 +5,7 @@
 //! `EVERGRAPH_GPU=require` makes a missing GPU a failure, as `scripts/gpu-check.sh` does; `small` also takes small
 //! sizes, for tools under which a GPU is slow.
 
+pub mod ahead;
 mod cache;
 mod capture;
 mod elementwise;

@@ -13,15 +13,17 @@ use crate::kernels_compile::nvrtc;
 use crate::stand_in::library;
 
 /// Steps that run everywhere, and those that may be skipped, with a word of the reason.
-const RUN: [&str; 18] = [
+const RUN: [&str; 20] = [
     "smoke",
     "check",
     "tests",
     "train-tgn-0",
+    "train-tgn-0-ahead",
     "train-tgn-0-graph",
     "train-tgn-0-direct",
     "train-tgn-0-served",
     "train-tgn-172",
+    "train-tgn-172-ahead",
     "train-tgn-172-graph",
     "train-tgn-172-direct",
     "train-tgn-172-served",

@@ -14,9 +14,10 @@ use evergraph::device::Device;
 use evergraph::device::cuda::{Cuda, CudaError, CudaOptions, CudaWork};
 use evergraph::model::TgnOptions;
 use evergraph::sampler::{DeviceSamplerOptions, SampleCounts};
-use evergraph::train::{Negatives, StepMode, Trainer, TrainerOptions, World};
+use evergraph::train::{Negatives, PreparedBatch, StepMode, Trainer, TrainerOptions, World};
 use serde_json::Value;
 
+use crate::gpu::ahead::prepared;
 use crate::kernels_compile::nvrtc;
 use crate::process::{Process, Start};
 use crate::skip::skipped;
@@ -454,17 +455,24 @@ fn trains_and_goes_on_without() {
     let sampler = trainer.device_sampler().unwrap();
     sampler.open(&stream.graph);
     let mut lost = false;
+    let world = World { sampler: Some(&sampler), ..stream.world(0, Sight::Everything) };
+    let mut batch = prepared(&trainer, (&stream, &world), 0, None);
     for b in 0..6 {
-        let world = World { sampler: Some(&sampler), ..stream.world(b, Sight::Everything) };
-        let positives = stream.positives(b);
-        let negatives = Negatives { src: positives.src, dst: &stream.against[b * BATCH..(b + 1) * BATCH] };
-        if let Err(error) = trainer.step(&world, &positives, &negatives, StepMode::Train) {
+        let prepare = |trainer: &Trainer, b, before: Option<&PreparedBatch>| {
+            prepared(trainer, (&stream, &world), b, before)
+        };
+        let next = (b < 5).then(|| prepare(&trainer, b + 1, Some(&batch)));
+        if let Err(error) = trainer.step_before(&batch, next.as_ref()) {
             println!("step {b}: {error}, {:?}", work.recorded());
             assert!(error.to_string().contains("the GPU is lost"), "{error}");
             lost = true;
             trainer.leave_gpu().unwrap();
             sampler.close();
-            trainer.step(&world, &positives, &negatives, StepMode::Train).unwrap();
+            let again = prepare(&trainer, b, None);
+            trainer.step_prepared(&again).unwrap();
+            batch = prepare(&trainer, 5.min(b + 1), None);
+        } else if let Some(next) = next {
+            batch = next;
         }
     }
     let recorded = work.recorded();
@@ -473,6 +481,7 @@ fn trains_and_goes_on_without() {
     if !lost {
         let all = recorded.launched == 6 && recorded.updated + recorded.built == 6;
         assert!(all && recorded.updated > 0 && recorded.refused == 0, "{recorded:?}");
+        assert!(recorded.ahead >= 4, "{recorded:?}");
         assert_eq!(sampler.counts(), SampleCounts { on_device: 6, on_cpu: 0 });
     }
 }

@@ -23,6 +23,10 @@
 //! A buffer that is dropped meanwhile goes back when the graph was launched, so within the step its memory serves
 //! nobody else. The memory of a [`Staging`](super::Staging) lives until then, too.
 //!
+//! **Ahead.** A step can be recorded while the GPU still computes the one before ([`Recorder::record`]), and be
+//! launched later ([`Recorder::launch`]), unless another one was recorded since. An executable graph may be brought up
+//! to date while a launch of it is under way.
+//!
 //! **If it fails.** If the work fails nothing of it has happened on the GPU, and what was recorded is thrown away. If
 //! the driver gives up the recording, or takes the graph for none that it can run, or the work asked for what is
 //! refused, then that step fails likewise, with the reason, and the recorder records no more: it runs later steps as
@@ -33,13 +37,13 @@
 
 #![allow(unsafe_code)]
 
-use std::ptr;
 use std::sync::Arc;
 
-use cudarc::driver::{CudaStream, DriverError, result, sys};
+use cudarc::driver::{CudaStream, DriverError};
 
 use super::driver::Queue;
 use super::error::{CudaError, During};
+use super::executable::{Capture, Executable, Graph};
 use super::recording::Kept;
 use super::stream::Stream;
 
@@ -51,6 +55,8 @@ const LAUNCHING: &str = "launching a recorded step";
 pub struct RecorderCounts {
     /// Steps launched as a graph.
     pub launched: u64,
+    /// Among them those that were recorded while the step before was computed.
+    pub ahead: u64,
     /// Among them those for which the graph of the step before was brought up to date.
     pub updated: u64,
     /// And those for which one was built: the first, and each of another shape.
@@ -69,6 +75,14 @@ pub struct Recorder {
     executable: Option<Executable>,
     counts: RecorderCounts,
     complaint: Option<String>,
+    /// How many steps were recorded: the number of the one in the executable graph.
+    recorded: u64,
+}
+
+/// A step that was recorded and waits for its launch. What it uses goes back when this is dropped.
+pub struct Waiting {
+    number: u64,
+    _held: Held,
 }
 
 impl Recorder {
@@ -106,12 +120,58 @@ impl Recorder {
                 return work();
             }
         };
-        let done = work();
-        let graph = capture.end().during(RECORDING, || stream.to_string());
+        let value = self.write_down(&recorded, capture, work)?;
+        self.start(stream)?;
+        Ok(value)
+    }
+
+    /// Records `work`, which asks `stream` for something, and launches nothing yet. `None` where the GPU records
+    /// nothing: then `work` was not done.
+    ///
+    /// # Errors
+    /// As for [`run`](Self::run).
+    pub fn record<R>(
+        &mut self,
+        stream: &Stream,
+        work: impl FnOnce() -> Result<R, CudaError>,
+    ) -> Result<Option<(R, Waiting)>, CudaError> {
+        let Queue::Nvidia(of) = stream.queue() else { return Ok(None) };
+        if self.complaint.is_some() {
+            return Ok(None);
+        }
+        let recorded = Recorded::begin(stream)?;
+        let capture = Capture::begin(of).during(RECORDING, || stream.to_string());
+        let capture = capture.inspect_err(|error| self.give_up(error))?;
+        let value = self.write_down(&recorded, capture, work)?;
+        Ok(Some((value, Waiting { number: self.recorded, _held: recorded.end() })))
+    }
+
+    /// Launches what was recorded, unless something else was since; whether it did.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn launch(&mut self, stream: &Stream, waiting: Waiting) -> Result<bool, CudaError> {
+        if self.executable.is_none() || waiting.number != self.recorded {
+            return Ok(false);
+        }
+        self.start(stream)?;
+        self.counts.ahead += 1;
+        Ok(true)
+    }
+
+    /// Does `work` while it is written down, and makes what came of it the executable graph.
+    fn write_down<R>(
+        &mut self,
+        recorded: &Recorded<'_>,
+        capture: Capture<'_>,
+        work: impl FnOnce() -> Result<R, CudaError>,
+    ) -> Result<R, CudaError> {
+        let (stream, done) = (capture.stream, work());
+        let graph = capture.end().during(RECORDING, || recorded.0.to_string());
         match (done, graph) {
             (Ok(value), Ok(graph)) => {
-                let launched = self.launch(of, &graph).during(LAUNCHING, || stream.to_string());
-                launched.inspect_err(|error| self.broken(error))?;
+                let made = self.make(stream, &graph).during(LAUNCHING, || recorded.0.to_string());
+                made.inspect_err(|error| self.broken(error))?;
                 Ok(value)
             }
             (Ok(_), Err(error)) => {
@@ -119,7 +179,7 @@ impl Recorder {
                 Err(error)
             }
             (Err(error), Ok(_)) => {
-                self.failed(&recorded, &error);
+                self.failed(recorded, &error);
                 Err(error)
             }
             // The driver gave up when the work asked for something; the work's error names it.
@@ -147,17 +207,24 @@ impl Recorder {
         self.complaint.as_deref()
     }
 
-    /// Launches what was recorded.
-    fn launch(&mut self, stream: &Arc<CudaStream>, graph: &Graph) -> Result<(), DriverError> {
+    /// Makes `graph` the executable one.
+    fn make(&mut self, stream: &Arc<CudaStream>, graph: &Graph) -> Result<(), DriverError> {
         let of_before = self.executable.take().filter(|executable| executable.is_of(stream));
-        let (mut executable, updated) = match of_before.and_then(|executable| executable.updated(graph)) {
+        let (executable, updated) = match of_before.and_then(|executable| executable.updated(graph)) {
             Some(executable) => (executable, true),
             None => (Executable::of(stream, graph)?, false),
         };
-        executable.launch()?;
         self.executable = Some(executable);
-        self.counts.launched += 1;
+        self.recorded += 1;
         *(if updated { &mut self.counts.updated } else { &mut self.counts.built }) += 1;
+        Ok(())
+    }
+
+    /// Launches the executable graph.
+    fn start(&mut self, stream: &Stream) -> Result<(), CudaError> {
+        let launched = self.executable.as_mut().map_or(Ok(()), Executable::launch);
+        launched.during(LAUNCHING, || stream.to_string()).inspect_err(|error| self.broken(error))?;
+        self.counts.launched += 1;
         Ok(())
     }
 
@@ -200,133 +267,35 @@ impl<'a> Recorded<'a> {
         let mismatch = format!("{stream} is recorded already");
         Err(CudaError::Arguments { operation: RECORDING, mismatch })
     }
+
+    /// Ends it now, and goes on keeping what was kept.
+    fn end(self) -> Held {
+        Held { stream: self.0.clone(), kept: self.0.recording().end() }
+    }
 }
 
 impl Drop for Recorded<'_> {
     fn drop(&mut self) {
-        let Kept { freed, host, .. } = self.0.recording().end();
+        // Nothing is left where it has ended.
+        drop(Held { stream: self.0.clone(), kept: self.0.recording().end() });
+    }
+}
+
+/// What a recorded step uses and nobody else wants any more.
+struct Held {
+    stream: Stream,
+    kept: Kept,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let Kept { freed, host, .. } = std::mem::take(&mut self.kept);
         for freed in freed {
             // SAFETY: a buffer of this stream left it behind, so it is freed once; what was enqueued on it went into a
             // graph that was launched in this stream or never will be.
-            unsafe { self.0.queue().free(freed.address, freed.in_order) };
+            unsafe { self.stream.queue().free(freed.address, freed.in_order) };
         }
         // Memory of the host waits for the GPU when its last owner goes.
         drop(host);
-    }
-}
-
-/// The driver writes down what is enqueued on a stream, until this is dropped.
-struct Capture<'a> {
-    stream: &'a Arc<CudaStream>,
-    ended: bool,
-}
-
-impl<'a> Capture<'a> {
-    fn begin(stream: &'a Arc<CudaStream>) -> Result<Self, DriverError> {
-        stream.context().bind_to_thread()?;
-        // Relaxed: neither this thread nor another is kept from allocating and waiting elsewhere.
-        let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
-        // SAFETY: the stream is alive and its context is current.
-        unsafe { result::stream::begin_capture(stream.cu_stream(), mode) }?;
-        Ok(Self { stream, ended: false })
-    }
-
-    fn end(mut self) -> Result<Graph, DriverError> {
-        self.finish()
-    }
-
-    fn finish(&mut self) -> Result<Graph, DriverError> {
-        self.ended = true;
-        // Also reports older faults. Whatever it returns, a stream must not be left to be written down for ever.
-        let bound = self.stream.context().bind_to_thread();
-        // SAFETY: the stream is alive, and a capture was begun and not ended.
-        let graph = Graph(unsafe { result::stream::end_capture(self.stream.cu_stream()) }?);
-        bound?;
-        if graph.0.is_null() {
-            return Err(DriverError(sys::CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED));
-        }
-        Ok(graph)
-    }
-}
-
-impl Drop for Capture<'_> {
-    fn drop(&mut self) {
-        if !self.ended {
-            // The work panicked.
-            let _ = self.finish();
-        }
-    }
-}
-
-/// What was written down; null if the driver gave up.
-struct Graph(sys::CUgraph);
-
-impl Drop for Graph {
-    fn drop(&mut self) {
-        if self.0.is_null() {
-            return;
-        }
-        // SAFETY: the graph came from the end of a capture, is owned by this value alone, and is destroyed once; what
-        // was instantiated from it stands by itself. A fault is of no consequence: nobody uses it any more.
-        let _ = unsafe { result::graph::destroy(self.0) };
-    }
-}
-
-/// A graph that can be launched. Launches of it run one after the other.
-struct Executable {
-    graph: sys::CUgraphExec,
-    stream: Arc<CudaStream>,
-}
-
-// SAFETY: the driver allows an executable graph to be used by any thread, one at a time; every use takes it by value or
-// by `&mut`.
-unsafe impl Send for Executable {}
-// SAFETY: as above; a shared one is only asked for its stream.
-unsafe impl Sync for Executable {}
-
-impl Executable {
-    /// Of `graph`, for launches in `stream`, in whose context it was recorded.
-    fn of(stream: &Arc<CudaStream>, graph: &Graph) -> Result<Self, DriverError> {
-        stream.context().bind_to_thread()?;
-        // SAFETY: the graph is alive.
-        let graph = unsafe { result::graph::instantiate(graph.0, sys::CUgraphInstantiate_flags(0)) }?;
-        Ok(Self { graph, stream: stream.clone() })
-    }
-
-    fn is_of(&self, stream: &Arc<CudaStream>) -> bool {
-        Arc::ptr_eq(&self.stream, stream)
-    }
-
-    /// The same with everything that is in `graph`; none if that is of another shape. Launches that are under way are
-    /// as they were.
-    fn updated(self, graph: &Graph) -> Option<Self> {
-        self.stream.context().bind_to_thread().ok()?;
-        let mut result = sys::CUgraphExecUpdateResultInfo {
-            result: sys::CUgraphExecUpdateResult::CU_GRAPH_EXEC_UPDATE_ERROR,
-            errorNode: ptr::null_mut(),
-            errorFromNode: ptr::null_mut(),
-        };
-        // SAFETY: both graphs are alive and of one context, and the pointer is to a live structure. After a refusal the
-        // executable graph may be partly changed; it is dropped then. A fault that ends the context shows again when
-        // the next one is made.
-        let updated = unsafe { sys::cuGraphExecUpdate_v2(self.graph, graph.0, &raw mut result) };
-        updated.result().is_ok().then_some(self)
-    }
-
-    fn launch(&mut self) -> Result<(), DriverError> {
-        self.stream.context().bind_to_thread()?;
-        // SAFETY: the graph and the stream are alive. What its nodes do is what was enqueued on the stream while it was
-        // recorded, by calls whose promises hold until now: buffers and memory of the host that they name are kept
-        // until after this call, and freed in the order of the stream.
-        unsafe { result::graph::launch(self.graph, self.stream.cu_stream()) }
-    }
-}
-
-impl Drop for Executable {
-    fn drop(&mut self) {
-        let context = self.stream.context();
-        context.record_err(context.bind_to_thread());
-        // SAFETY: made once and destroyed once. The driver ends one that is under way when it is through with it.
-        context.record_err(unsafe { result::graph::exec_destroy(self.graph) });
     }
 }

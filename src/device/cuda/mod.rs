@@ -26,6 +26,7 @@
 //! GPU, with the kernels' own text (`tests/it/gpu`). The calls to the driver run on a stand-in driver
 //! (`tests/it/stand_in.rs`). What has run on a GPU is in `docs/benchmarks/gpu`.
 
+mod ahead;
 mod arena;
 mod budget;
 mod bus;
@@ -38,6 +39,7 @@ pub mod distinct;
 mod driver;
 mod energy;
 mod error;
+mod executable;
 pub mod graph;
 mod launch;
 pub mod layers;
@@ -56,11 +58,13 @@ pub mod sample;
 pub mod seeds;
 mod simulator;
 mod staging;
+mod step;
 mod stream;
 mod texts;
 pub mod twins;
 mod work;
 
+pub use ahead::Ahead;
 pub use arena::{Arena, PinnedSlice};
 pub use budget::MemoryUse;
 pub use bus::BusBytes;

@@ -1,15 +1,20 @@
-//! [`Pace`]: whether a step is launched as a graph or kernel by kernel, whichever took less time lately.
+//! [`Pace`]: whether a step is launched as a graph, as one that is recorded ahead, or kernel by kernel, whichever took
+//! less time lately.
 //!
-//! A graph saves the launches, but the GPU begins once all of the step is recorded. Kernel by kernel it begins at once.
-//! Which counts for more follows from the model, the batch, the GPU and the host, and what is computed is the same. So
-//! both are tried, in turns, and the faster one by the median serves the steps until the next trial.
+//! A graph saves the launches, but the GPU begins once all of the step is recorded. Recorded while the step before is
+//! computed it takes memory of its own, and is done in vain where that step went wrong. Kernel by kernel the GPU begins
+//! at once. Which counts for more follows from the model, the batch, the GPU and the host, and what is computed is the
+//! same. So all are tried, in turns, and the fastest by the median serves the steps until the next trial.
 
 use std::time::Instant;
 
 /// Steps until the first trial: caches and buffers fill.
 const WARM: u64 = 32;
-/// Steps of a trial, every other one a graph.
-const TRIAL: u64 = 24;
+/// Steps of a trial in one way until the next one's turn: the first and the last of them are beside another way's.
+const TURN: u64 = 4;
+/// Turns of each way.
+const TURNS: u64 = 4;
+const TRIAL: u64 = TURN * TURNS * WAYS.len() as u64;
 /// Steps from a trial to the next.
 const PERIOD: u64 = 2048;
 
@@ -19,23 +24,37 @@ pub enum Launching {
     /// The way that took less time lately.
     #[default]
     Auto,
+    /// As a graph that is recorded while the step before is computed, where the next batch is known by then; else as a
+    /// graph.
+    Ahead,
     /// As a graph.
     Graph,
     /// Kernel by kernel.
     Direct,
 }
 
-/// What is known of both ways.
+/// A way in which one step is launched.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Way {
+    #[default]
+    Ahead,
+    Graph,
+    Direct,
+}
+
+const WAYS: [Way; 3] = [Way::Ahead, Way::Graph, Way::Direct];
+
+/// What is known of the ways.
 #[derive(Debug, Default)]
 pub(super) struct Pace {
     how: Launching,
     /// Steps that began, and when the last did, if it is not over.
     begun: u64,
     since: Option<Instant>,
-    /// Seconds of the steps of this trial: as graphs, and kernel by kernel.
-    tried: [Vec<f64>; 2],
+    /// Seconds of the steps of this trial, by way.
+    tried: [Vec<f64>; WAYS.len()],
     /// What the last trial found.
-    direct: bool,
+    best: Way,
 }
 
 impl Pace {
@@ -44,35 +63,41 @@ impl Pace {
         Self { how, ..Self::default() }
     }
 
-    /// Whether the step that begins now is launched kernel by kernel.
-    pub fn begins(&mut self, now: Instant) -> bool {
-        let step = self.begun;
-        self.begun += 1;
-        self.since = Some(now);
-        if Self::trial(step) == Some(0) {
+    /// How the step that begins now is launched.
+    pub fn begins(&mut self, now: Instant) -> Way {
+        let way = self.next();
+        if Self::trial(self.begun) == Some(0) {
             // Of a trial whose last step failed.
             self.tried = Default::default();
         }
+        self.begun += 1;
+        self.since = Some(now);
+        way
+    }
+
+    /// How the step that begins next will be launched.
+    pub fn next(&self) -> Way {
         match self.how {
-            Launching::Graph => false,
-            Launching::Direct => true,
-            Launching::Auto => Self::trial(step).map_or(self.direct, |turn| turn % 2 == 1),
+            Launching::Ahead => Way::Ahead,
+            Launching::Graph => Way::Graph,
+            Launching::Direct => Way::Direct,
+            Launching::Auto => Self::trial(self.begun).map_or(self.best, |step| WAYS[Self::turn(step)]),
         }
     }
 
     /// The results of the step that began last are there now.
     pub fn is_over(&mut self, now: Instant) {
-        let (Some(since), Some(turn)) = (self.since.take(), self.begun.checked_sub(1).and_then(Self::trial))
+        let (Some(since), Some(step)) = (self.since.take(), self.begun.checked_sub(1).and_then(Self::trial))
         else {
             return;
         };
-        self.tried[(turn % 2) as usize].push((now - since).as_secs_f64());
-        if turn == TRIAL - 1 {
-            let [graph, direct] = &mut self.tried;
-            if let (Some(graph), Some(direct)) = (median(graph), median(direct)) {
-                self.direct = direct < graph;
-            }
-            self.tried = Default::default();
+        self.tried[Self::turn(step)].push((now - since).as_secs_f64());
+        if step == TRIAL - 1 {
+            let tried = std::mem::take(&mut self.tried).map(median);
+            let known = WAYS.into_iter().zip(tried).map(|(way, seconds)| Some((way, seconds?)));
+            let known: Option<Vec<_>> = known.collect();
+            let best = known.and_then(|all| all.into_iter().min_by(|a, b| a.1.total_cmp(&b.1)));
+            self.best = best.map_or(self.best, |(way, _)| way);
         }
     }
 
@@ -83,11 +108,16 @@ impl Pace {
 
     /// Which step of a trial this one is, if one is under way.
     fn trial(step: u64) -> Option<u64> {
-        Some(step.checked_sub(WARM)? % PERIOD).filter(|turn| *turn < TRIAL)
+        Some(step.checked_sub(WARM)? % PERIOD).filter(|step| *step < TRIAL)
+    }
+
+    /// The place among [`WAYS`] of the one whose turn it is at a step of a trial.
+    fn turn(step: u64) -> usize {
+        (step / TURN) as usize % WAYS.len()
     }
 }
 
-fn median(seconds: &mut [f64]) -> Option<f64> {
+fn median(mut seconds: Vec<f64>) -> Option<f64> {
     seconds.sort_unstable_by(f64::total_cmp);
     seconds.get(seconds.len() / 2).copied()
 }
@@ -98,48 +128,59 @@ mod tests {
 
     use super::*;
 
-    /// How many of the next steps are launched directly, if those take so many seconds and graphs take one.
-    fn direct_of(pace: &mut Pace, steps: u64, direct_seconds: f64) -> usize {
-        let mut step = |_| {
-            let now = Instant::now();
-            let direct = pace.begins(now);
-            pace.is_over(now + Duration::from_secs_f64(if direct { direct_seconds } else { 1.0 }));
-            direct
-        };
-        (0..steps).map(&mut step).filter(|direct| *direct).count()
+    const OF_EACH: usize = (TRIAL / 3) as usize;
+    const BETWEEN: u64 = PERIOD - TRIAL;
+
+    /// How many of the next steps are launched in each way, if they take so many seconds.
+    fn taken(pace: &mut Pace, steps: u64, seconds: [f64; 3]) -> [usize; 3] {
+        let mut taken = [0; 3];
+        for _ in 0..steps {
+            let (now, expected) = (Instant::now(), pace.next());
+            let way = pace.begins(now);
+            assert_eq!(way, expected);
+            let place = WAYS.iter().position(|each| *each == way).unwrap();
+            taken[place] += 1;
+            pace.is_over(now + Duration::from_secs_f64(seconds[place]));
+        }
+        taken
     }
 
     #[test]
-    fn the_faster_way_serves_until_the_other_one_is() {
+    fn the_fastest_way_serves_until_another_one_is() {
         let mut pace = Pace::default();
-        assert_eq!(direct_of(&mut pace, WARM, 0.5), 0, "graphs come first");
-        assert_eq!(direct_of(&mut pace, TRIAL, 0.5), TRIAL as usize / 2);
+        assert_eq!(taken(&mut pace, WARM, [1.0, 2.0, 0.5]), [WARM as usize, 0, 0], "that comes first");
+        assert_eq!(taken(&mut pace, TRIAL, [1.0, 2.0, 0.5]), [OF_EACH; 3]);
         assert_eq!(
-            direct_of(&mut pace, PERIOD - TRIAL, 3.0),
-            (PERIOD - TRIAL) as usize,
+            taken(&mut pace, BETWEEN, [1.0, 2.0, 3.0]),
+            [0, 0, BETWEEN as usize],
             "until the next trial"
         );
-        assert_eq!(direct_of(&mut pace, TRIAL, 3.0), TRIAL as usize / 2);
-        assert_eq!(direct_of(&mut pace, PERIOD - TRIAL, 3.0), 0);
+        assert_eq!(taken(&mut pace, TRIAL, [1.0, 0.9, 3.0]), [OF_EACH; 3]);
+        assert_eq!(taken(&mut pace, BETWEEN, [1.0, 2.0, 3.0]), [0, BETWEEN as usize, 0]);
+        taken(&mut pace, TRIAL, [1.0, 2.0, 3.0]);
+        assert_eq!(taken(&mut pace, BETWEEN, [1.0, 2.0, 3.0]), [BETWEEN as usize, 0, 0]);
     }
 
     #[test]
     fn a_few_slow_steps_decide_nothing() {
         let mut pace = Pace::default();
-        direct_of(&mut pace, WARM, 0.5);
+        taken(&mut pace, WARM, [1.0; 3]);
         let now = Instant::now();
-        for turn in 0..TRIAL {
-            let direct = pace.begins(now);
-            let seconds = if turn < 6 { 100 } else { 2 - u64::from(direct) };
+        for step in 0..TRIAL {
+            let direct = pace.begins(now) == Way::Direct;
+            let seconds = if step % 7 == 0 { 100 } else { 2 - u64::from(direct) };
             pace.is_over(now + Duration::from_secs(seconds));
         }
-        assert!(pace.begins(now));
+        assert_eq!(pace.begins(now), Way::Direct);
     }
 
     #[test]
     fn what_was_asked_for_is_not_tried() {
-        for (how, direct) in [(Launching::Graph, 0), (Launching::Direct, 3_000)] {
-            assert_eq!(direct_of(&mut Pace::of(how), 3_000, 0.5), direct, "{how:?}");
+        let ways = [Launching::Ahead, Launching::Graph, Launching::Direct];
+        for (place, how) in ways.into_iter().enumerate() {
+            let mut expected = [0; 3];
+            expected[place] = 3_000;
+            assert_eq!(taken(&mut Pace::of(how), 3_000, [0.5; 3]), expected, "{how:?}");
         }
     }
 
@@ -147,13 +188,14 @@ mod tests {
     fn steps_without_a_time_leave_it_as_it_was() {
         let mut pace = Pace::default();
         let now = Instant::now();
-        assert_eq!((0..WARM + TRIAL).filter(|_| pace.begins(now)).count(), TRIAL as usize / 2);
+        let direct = (0..WARM + TRIAL).filter(|_| pace.begins(now) == Way::Direct).count();
+        assert_eq!(direct, OF_EACH);
         pace.is_over(now);
         pace.is_over(now);
-        assert!(!pace.begins(now));
+        assert_eq!(pace.begins(now), Way::Ahead);
         pace.failed();
-        direct_of(&mut pace, PERIOD - TRIAL - 1, 0.5);
-        assert_eq!(direct_of(&mut pace, TRIAL, 0.5), TRIAL as usize / 2);
-        assert!(pace.begins(now), "times of the trial before are gone");
+        taken(&mut pace, BETWEEN - 1, [1.0, 1.0, 0.5]);
+        assert_eq!(taken(&mut pace, TRIAL, [1.0, 1.0, 0.5]), [OF_EACH; 3]);
+        assert_eq!(pace.begins(now), Way::Direct, "times of the trial before are gone");
     }
 }

@@ -25,7 +25,7 @@ use super::error::CudaError;
 use super::layers::StreamContext;
 use super::lists::Lists;
 use super::memory::CudaBuffer;
-use super::pace::{Launching, Pace};
+use super::pace::Pace;
 use super::pooled_buffer::PooledBuffer;
 use super::staging::Staging;
 use crate::device;
@@ -36,27 +36,34 @@ const LEAST_BYTES: usize = 256;
 const STAGING_BYTES: usize = 64 << 20;
 const POOLING: &str = "memory of an operation";
 
+/// Memory of the GPU that waits for its next use, by size class.
+pub(super) type Pool = BTreeMap<usize, Vec<CudaBuffer<u8>>>;
+
 /// A GPU at work. One run at a time: its stream orders everything.
 pub struct CudaWork {
-    cuda: Arc<Cuda>,
-    kept: Mutex<BTreeMap<usize, Vec<CudaBuffer<u8>>>>,
+    pub(super) cuda: Arc<Cuda>,
+    pub(super) kept: Mutex<Pool>,
+    /// What came back to the pool while a step was recorded ahead.
+    pub(super) kept_ahead: Mutex<Option<Pool>>,
     /// Made when the first value is uploaded.
-    staging: Mutex<Option<Staging>>,
+    pub(super) staging: Mutex<Option<Staging>>,
+    /// For the next step that is recorded ahead.
+    pub(super) spare: Mutex<Option<Staging>>,
     /// By the address of what they are copies of.
-    constants: Mutex<HashMap<usize, Constant>>,
-    fault: Mutex<Option<CudaError>>,
-    recorder: Mutex<Recorder>,
-    lists: Mutex<Lists>,
+    pub(super) constants: Mutex<HashMap<usize, Constant>>,
+    pub(super) fault: Mutex<Option<CudaError>>,
+    pub(super) recorder: Mutex<Recorder>,
+    pub(super) lists: Mutex<Lists>,
     /// Bytes of the pinned room, and whether a step that was recorded wanted more.
-    staging_bytes: AtomicUsize,
-    overflow: AtomicBool,
-    pace: Mutex<Pace>,
+    pub(super) staging_bytes: AtomicUsize,
+    pub(super) overflow: AtomicBool,
+    pub(super) pace: Mutex<Pace>,
     /// Whether memory is asked for in the sizes that are wanted.
     exact: bool,
 }
 
 /// Numbers that never change, and their copy. Whoever holds the numbers keeps their address from meaning others.
-struct Constant {
+pub(super) struct Constant {
     _of: Arc<[f32]>,
     copy: Arc<CudaBuffer<f32>>,
 }
@@ -84,7 +91,9 @@ impl CudaWork {
         Arc::new(Self {
             cuda,
             kept: Mutex::default(),
+            kept_ahead: Mutex::default(),
             staging: Mutex::default(),
+            spare: Mutex::default(),
             constants: Mutex::default(),
             fault: Mutex::default(),
             recorder: Mutex::default(),
@@ -118,70 +127,10 @@ impl CudaWork {
         }
     }
 
-    /// Does what asks for a whole step, up to the next [`check`](Self::check). It is recorded as a graph where the GPU
-    /// does that and it takes less time; then `step` may be called twice, the second time because nothing came of the
-    /// first. It must not read what it asked for.
-    pub fn record<R>(&self, mut step: impl FnMut() -> R) -> R {
-        if self.pace.lock().begins(Instant::now()) {
-            self.recorder.lock().passed();
-            return step();
-        }
-        self.make_room();
-        self.lists.lock().prepare(&self.cuda);
-        let mut recorder = self.recorder.lock();
-        let (mut done, silent) = (None, recorder.complaint().is_none());
-        let ran = recorder.run(self.cuda.compute(), || {
-            self.begin_lists()?;
-            done = Some(step());
-            self.fault.lock().clone().map_or(Ok(()), Err)
-        });
-        let gave_up = recorder.complaint().filter(|_| silent).map(str::to_owned);
-        drop(recorder);
-        self.lists.lock().end();
-        if let Some(why) = &gave_up {
-            tracing::warn!("{why}");
-        }
-        let Err(error) = ran else { return done.unwrap_or_else(step) };
-        // What a graph was to write that never ran is not there.
-        self.constants.lock().clear();
-        let too_small = self.overflow.swap(false, Ordering::Relaxed);
-        if error.is_lost() || !(gave_up.is_some() || too_small || error.is_out_of_memory()) {
-            self.fail(error);
-            return done.unwrap_or_else(step);
-        }
-        // Outside of a recording memory goes back at once, and the pinned room can grow.
-        drop(done);
-        self.kept.lock().clear();
-        if too_small {
-            self.set_staging(2 * self.staging_bytes.load(Ordering::Relaxed));
-        }
-        *self.fault.lock() = None;
-        step()
-    }
-
-    /// Has the lists of a step that is recorded go to the GPU in one copy. A simulated GPU does things at once.
-    fn begin_lists(&self) -> Result<(), CudaError> {
-        let recorded =
-            self.cuda.compute().is_recorded() && !matches!(self.cuda.driver(), Driver::Simulated(_));
-        if recorded { self.staged(|staging| self.lists.lock().begin(staging)) } else { Ok(()) }
-    }
-
-    /// From now on steps are launched in this way.
-    pub fn launch_steps(&self, how: Launching) {
-        *self.pace.lock() = Pace::of(how);
-    }
-
     /// Makes the pinned room, when it is next made, one of `bytes`.
     pub fn set_staging(&self, bytes: usize) {
         self.staging_bytes.store(bytes.max(1), Ordering::Relaxed);
-        *self.staging.lock() = None;
-    }
-
-    /// Sees to it that much of the pinned room is free.
-    fn make_room(&self) {
-        if let Some(staging) = self.staging.lock().as_mut().filter(|room| 2 * room.taken() > room.bytes()) {
-            staging.start_over();
-        }
+        (*self.staging.lock(), *self.spare.lock()) = (None, None);
     }
 
     /// Gives back all pooled memory and the pinned room: the GPU is not used any more.
@@ -190,7 +139,7 @@ impl CudaWork {
         self.kept.lock().clear();
         self.constants.lock().clear();
         *self.lists.lock() = Lists::default();
-        *self.staging.lock() = None;
+        (*self.staging.lock(), *self.spare.lock()) = (None, None);
     }
 
     /// How often steps were recorded, and how that went.
@@ -216,8 +165,8 @@ impl CudaWork {
     /// The first fault.
     pub fn check(&self) -> Result<(), CudaError> {
         self.wait();
-        if let Some(staging) = &mut *self.staging.lock() {
-            staging.start_over();
+        for room in [&self.staging, &self.spare] {
+            room.lock().iter_mut().for_each(Staging::start_over);
         }
         let fault = self.fault.lock().take();
         let mut pace = self.pace.lock();
@@ -259,7 +208,9 @@ impl CudaWork {
     fn find<T: Pod>(&self, len: usize) -> Option<CudaBuffer<T>> {
         let bytes = len.saturating_mul(size_of::<T>());
         let class = if self.exact { bytes } else { size_class(bytes) };
-        let waiting = self.kept.lock().get_mut(&class).and_then(Vec::pop);
+        let one = |pool: &mut Pool| pool.get_mut(&class).and_then(Vec::pop);
+        let ahead = self.kept_ahead.lock().as_mut().and_then(one);
+        let waiting = ahead.or_else(|| one(&mut self.kept.lock()));
         let found = waiting.map_or_else(|| self.ask(class), Ok);
         match found {
             Ok(bytes) => Some(bytes.cast(len)),
@@ -336,7 +287,11 @@ impl CudaWork {
         if buffer.is_part() {
             return;
         }
-        self.kept.lock().entry(buffer.room_bytes()).or_default().push(buffer);
+        let put = |pool: &mut Pool| pool.entry(buffer.room_bytes()).or_default().push(buffer);
+        match self.kept_ahead.lock().as_mut() {
+            Some(pool) => put(pool),
+            None => put(&mut self.kept.lock()),
+        }
     }
 
     /// Does something with the pinned memory of this work.

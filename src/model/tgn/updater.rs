@@ -9,7 +9,7 @@
 
 use super::{Aggregator, Cell, Tgn};
 use crate::event::NodeId;
-use crate::model::{MessageRows, ModelState};
+use crate::model::{MessageRows, ModelState, StateAfter};
 use crate::nn::{Tape, Tensor, Var};
 
 /// Memory rows of a pass that defers gradients.
@@ -32,14 +32,14 @@ impl Tgn {
     pub(crate) fn fresh_memory(
         &self,
         tape: &mut Tape<'_>,
-        state: &ModelState,
+        state: StateAfter<'_>,
         nodes: &[NodeId],
         messages: MessageRows<'_>,
     ) -> Var {
-        let is_pending = |slot: &u32| state.mailbox.is_pending(nodes[*slot as usize]);
+        let is_pending = |slot: &u32| state.is_pending(nodes[*slot as usize]);
         // Slots fit 32 bits: the nodes are distinct.
         let pending: Vec<u32> = (0..nodes.len() as u32).filter(is_pending).collect();
-        let rows = self.memory_rows(tape, state, nodes);
+        let rows = self.memory_rows(tape, state.now(), nodes);
         let rows = tape.constant(rows);
         if pending.is_empty() {
             return rows;
@@ -73,7 +73,7 @@ impl Tgn {
         if applied.is_empty() {
             return DeferredMemory { rows: base, base, kept, applied, updated: None };
         }
-        let updated = self.update(tape, base, state, (nodes, messages), &applied);
+        let updated = self.update(tape, base, state.into(), (nodes, messages), &applied);
         let mut owed = tape.take_zeroed(applied.len(), self.options.memory_dim);
         for (i, &slot) in applied.iter().enumerate() {
             if let Some(gradient) = state.deferred.owed(nodes[slot as usize]) {
@@ -101,7 +101,7 @@ impl Tgn {
         &self,
         tape: &mut Tape<'_>,
         rows: Var,
-        state: &ModelState,
+        state: StateAfter<'_>,
         nodes: (&[NodeId], MessageRows<'_>),
         slots: &[u32],
     ) -> Var {
@@ -119,15 +119,15 @@ impl Tgn {
         &self,
         tape: &mut Tape<'_>,
         own: Var,
-        state: &ModelState,
+        state: StateAfter<'_>,
         (nodes, messages): (&[NodeId], MessageRows<'_>),
         pending: &[u32],
     ) -> Var {
         if self.options.aggregator == Aggregator::Mean {
-            return self.mean_messages(tape, own, state, nodes, pending);
+            return self.mean_messages(tape, own, state.now(), nodes, pending);
         }
         let waiting = pending.iter().map(|&slot| nodes[slot as usize]);
-        let mirrored = state.mirror.messages(tape.device(), waiting);
+        let mirrored = state.now().mirror.messages(tape.device(), waiting);
         let host_rows = if mirrored.is_none() { pending.len() } else { 0 };
         let (mut others, mut deltas) = (tape.take(host_rows, self.options.memory_dim), Vec::new());
         let on_gpu = messages.on_gpu(tape, pending);
@@ -135,18 +135,20 @@ impl Tgn {
         let (mut features, mut kinds) = (tape.take(pending.len(), copied), Vec::new());
         for (i, slot) in pending.iter().enumerate() {
             let node = nodes[*slot as usize];
-            let Some(message) = state.mailbox.pending(node) else { continue };
+            let Some((_, time)) = state.pending_event(node) else { continue };
             let Some((kind, values)) = messages.of(*slot as usize) else {
                 panic!("the feature rows lack the pending message of node {}", node.0)
             };
-            if mirrored.is_none() {
+            if mirrored.is_none()
+                && let Some(message) = state.now().mailbox.pending(node)
+            {
                 others.row_mut(i).copy_from_slice(message.values);
             }
             if on_gpu.is_none() {
                 features.row_mut(i).copy_from_slice(values);
             }
             kinds.push(kind);
-            deltas.push(state.since_update(node, message.time));
+            deltas.push(state.since_update(node, time));
         }
         let others = tape.constant(mirrored.unwrap_or(others));
         let features = on_gpu.unwrap_or_else(|| tape.constant(features));

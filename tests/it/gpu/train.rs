@@ -425,6 +425,29 @@ fn steps_kernel_by_kernel_are_those_of_a_graph() {
 }
 
 #[test]
+fn a_batch_is_tested_beside_its_step_on_a_gpu() {
+    let stream = Stream::new(5);
+    // Dropout has a step's own scores be others.
+    let [mut together, mut apart] = [(); 2].map(|()| Trainer::new(options(), &on_gpu()).unwrap());
+    for b in 0..5 {
+        let (world, positives) = (stream.world(b, Sight::Everything), stream.positives(b));
+        let negatives = Negatives { src: positives.src, dst: &stream.against[b * BATCH..(b + 1) * BATCH] };
+        let prepare = |trainer: &Trainer| {
+            let mut batch = PreparedBatch::default();
+            trainer.prepare(&world, &positives, &negatives, StepMode::Train, &mut batch).unwrap();
+            batch
+        };
+        let found = together.test_and_step(&prepare(&together)).unwrap();
+        let batch = prepare(&apart);
+        let tested = apart.score_prepared(&batch).unwrap();
+        let stepped = apart.step_prepared(&batch).unwrap();
+        assert_eq!((&found.positive, &found.negative), (&tested.0, &tested.1), "step {b}");
+        assert_ne!(found.positive, stepped.positive, "step {b}");
+        assert_eq!((found.loss, found.touched), (stepped.loss, stepped.touched), "step {b}");
+    }
+}
+
+#[test]
 fn a_full_gpu_is_told_and_training_goes_on_without_it() {
     let stream = Stream::new(6);
     let device = Device::Cuda(CudaWork::new(small_gpu(700 << 10)));

@@ -72,7 +72,7 @@ fn train(args: &ClusterArgs, mut exchange: Mpi) -> Result<RankReport> {
     let mut report = RankReport { link, ..RankReport::default() };
     let (cpu, traffic, begun) = (machine::cpu_seconds(), trainer.traffic(), Instant::now());
     let kept = RefCell::new(Ok(()));
-    let step = |trainer: &mut Trainer, batch: &PreparedBatch| {
+    let step = |trainer: &mut Trainer, batch: &PreparedBatch, _: Option<&PreparedBatch>| {
         let done = trainer.step_prepared(batch)?;
         if let Some(path) = &args.checkpoint
             && trainer.steps().is_multiple_of(args.checkpoint_batches)

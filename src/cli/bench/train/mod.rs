@@ -93,7 +93,7 @@ pub(super) struct TrainArgs {
     verify: bool,
     #[command(flatten)]
     compute: DeviceArgs,
-    /// How a step is launched on a GPU: as one graph, or kernel by kernel
+    /// How a step is launched on a GPU: as one graph, in its turn or recorded ahead, or kernel by kernel
     #[arg(long, value_enum, default_value_t = Launch::Auto)]
     launch: Launch,
     /// Batches over which gradients of the memory of neighbors and negatives are added up before they reach the memory
@@ -151,8 +151,10 @@ enum Prepare {
 /// How a step is launched on a GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Launch {
-    /// The way that took less time in trials of some steps
+    /// The way that took the least time in trials of some steps
     Auto,
+    /// As a graph that is recorded while the step before is computed; only with --alone
+    Ahead,
     /// Recorded as a graph, with one launch
     Graph,
     /// With a launch for each kernel
@@ -163,6 +165,7 @@ impl From<Launch> for Launching {
     fn from(launch: Launch) -> Self {
         match launch {
             Launch::Auto => Self::Auto,
+            Launch::Ahead => Self::Ahead,
             Launch::Graph => Self::Graph,
             Launch::Direct => Self::Direct,
         }
@@ -337,9 +340,10 @@ fn train(
 ) -> Result<Epoch, TrainError> {
     trainer.reset_state();
     let (mut epoch, mut batches) = (Epoch::default(), 0_u32);
-    let step = |trainer: &mut Trainer, batch: &PreparedBatch| match &mut served {
+    let step = |trainer: &mut Trainer, batch: &PreparedBatch, next: Option<&PreparedBatch>| match &mut served
+    {
         Some(served) => served.step(trainer, batch),
-        None => trainer.step_prepared(batch),
+        None => trainer.step_before(batch, next),
     };
     let order = Order { columns, destinations, seed, batch_events: args.batch_events as usize, first: 0 };
     order.run((trainer, lookahead), world, step, |turn| {

@@ -21,7 +21,8 @@ pub struct Order<'a> {
 }
 
 impl Order<'_> {
-    /// Takes each step by `step`, and calls `each` after it.
+    /// Takes each step by `step`, which gets its batch and, where that is ready, the next one, and calls `each` after
+    /// it.
     ///
     /// # Errors
     /// That of a step or of `each`.
@@ -29,7 +30,7 @@ impl Order<'_> {
         &self,
         (trainer, lookahead): (&mut Trainer, &mut Lookahead),
         world: &World<'_>,
-        step: impl FnMut(&mut Trainer, &PreparedBatch) -> Result<StepReport, TrainError>,
+        step: impl FnMut(&mut Trainer, &PreparedBatch, Option<&PreparedBatch>) -> Result<StepReport, TrainError>,
         each: impl FnMut(Turn<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
         let Self { columns, destinations, seed, batch_events, .. } = *self;

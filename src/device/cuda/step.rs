@@ -1,0 +1,71 @@
+//! [`CudaWork::record`]: a whole step, as a graph or kernel by kernel.
+
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use super::driver::Driver;
+use super::error::CudaError;
+use super::pace::{Launching, Pace, Way};
+use super::work::CudaWork;
+
+impl CudaWork {
+    /// Does what asks for a whole step, up to the next [`check`](Self::check). It is recorded as a graph where the GPU
+    /// does that and it takes less time; then `step` may be called twice, the second time because nothing came of the
+    /// first. It must not read what it asked for.
+    pub fn record<R>(&self, mut step: impl FnMut() -> R) -> R {
+        if self.pace.lock().begins(Instant::now()) == Way::Direct {
+            self.recorder.lock().passed();
+            return step();
+        }
+        self.make_room();
+        self.lists.lock().prepare(&self.cuda);
+        let mut recorder = self.recorder.lock();
+        let (mut done, silent) = (None, recorder.complaint().is_none());
+        let ran = recorder.run(self.cuda.compute(), || {
+            self.begin_lists()?;
+            done = Some(step());
+            self.fault.lock().clone().map_or(Ok(()), Err)
+        });
+        let gave_up = recorder.complaint().filter(|_| silent).map(str::to_owned);
+        drop(recorder);
+        self.lists.lock().end();
+        if let Some(why) = &gave_up {
+            tracing::warn!("{why}");
+        }
+        let Err(error) = ran else { return done.unwrap_or_else(step) };
+        // What a graph was to write that never ran is not there.
+        self.constants.lock().clear();
+        let too_small = self.overflow.swap(false, Ordering::Relaxed);
+        if error.is_lost() || !(gave_up.is_some() || too_small || error.is_out_of_memory()) {
+            self.fail(error);
+            return done.unwrap_or_else(step);
+        }
+        // Outside of a recording memory goes back at once, and the pinned room can grow.
+        drop(done);
+        self.kept.lock().clear();
+        if too_small {
+            self.set_staging(2 * self.staging_bytes.load(Ordering::Relaxed));
+        }
+        *self.fault.lock() = None;
+        step()
+    }
+
+    /// Has the lists of a step that is recorded go to the GPU in one copy. A simulated GPU does things at once.
+    pub(super) fn begin_lists(&self) -> Result<(), CudaError> {
+        let recorded =
+            self.cuda.compute().is_recorded() && !matches!(self.cuda.driver(), Driver::Simulated(_));
+        if recorded { self.staged(|staging| self.lists.lock().begin(staging)) } else { Ok(()) }
+    }
+
+    /// From now on steps are launched in this way.
+    pub fn launch_steps(&self, how: Launching) {
+        *self.pace.lock() = Pace::of(how);
+    }
+
+    /// Sees to it that much of the pinned room is free.
+    fn make_room(&self) {
+        if let Some(staging) = self.staging.lock().as_mut().filter(|room| 2 * room.taken() > room.bytes()) {
+            staging.start_over();
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! [`Recorded`]: a step that a trainer on a GPU records while the GPU computes the step before it.
+//!
+//! What recording reads is known by then: the batch is prepared, and which messages wait and when memory was updated
+//! follows from the batch before ([`StateAfter`]). Rows of memory, weights and the optimizer's averages are read at
+//! the launch, where the step before left them. It is recorded as if that step went well. If it did not, or anything
+//! else came between (other weights, another state, another batch, tables that moved), the step is recorded anew in
+//! its turn.
+//!
+//! Edge rows of its batch stay where they were placed until the launch, so a pass over another batch meanwhile does
+//! without the cache. For that reason a daemon, which publishes rows after each step, records no step ahead.
+
+use super::pass::Apply;
+use super::prepare::PreparedBatch;
+use super::step::StepOutput;
+use super::trainer::{PhaseSeconds, StepMode, Trainer};
+use crate::device::Device;
+use crate::device::cuda::Ahead;
+use crate::device::exchange::ExchangeError;
+use crate::model::{EdgePlaces, StateAfter};
+
+/// A step that was recorded, and what it was recorded for.
+pub(super) struct Recorded {
+    step: Ahead<Result<StepOutput, ExchangeError>>,
+    places: Option<EdgePlaces>,
+    phases: PhaseSeconds,
+    premises: Premises,
+}
+
+/// What has to be so when the step is launched.
+#[derive(PartialEq)]
+struct Premises {
+    /// Number of the batch.
+    batch: u64,
+    /// Key of the dropout masks.
+    dropout: [u64; 2],
+    /// Gradient steps that were taken, and the learning rate of the next.
+    gradient_steps: u64,
+    learning_rate: u32,
+    /// Tables of memory and messages on the GPU.
+    tables: Option<u64>,
+}
+
+impl Trainer {
+    /// Whether batches should be ready a step early, for a GPU's steps to be recorded ahead.
+    pub(super) fn wants_batches_early(&self) -> bool {
+        self.device != Device::Cpu
+    }
+
+    fn premises(&self, batch: &PreparedBatch, dropout: [u64; 2], gradient_steps: u64) -> Premises {
+        Premises {
+            batch: batch.number,
+            dropout,
+            gradient_steps,
+            learning_rate: self.learning_rate_after(gradient_steps).to_bits(),
+            tables: self.state.mirror.number(&self.device),
+        }
+    }
+
+    /// Records the step of `batch` while the GPU computes that of the batch `before`, the last one that began. `None`
+    /// if it has to be asked for in its turn.
+    pub(super) fn record_ahead(&mut self, batch: &PreparedBatch, before: &PreparedBatch) -> Option<Recorded> {
+        let Device::Cuda(work) = self.device.clone() else { return None };
+        let is_ready = batch.mode == StepMode::Train && batch.has_rows() && !batch.src.is_empty();
+        if !is_ready || !StateAfter::is_known(&self.state, &self.device) || !work.looks_ahead() {
+            return None;
+        }
+        let after = StateAfter::batch(&self.state, &before.touched, before.positives());
+        let pending = |node| after.pending_event(node);
+        if self.model.needs().reads_messages() && !batch.rows.has_messages_of(pending, batch.nodes()) {
+            return None;
+        }
+        let dropout = [self.options.seed, self.steps + 1];
+        let premises = self.premises(batch, dropout, self.adam.steps() + before.gradient_steps());
+        let edges = &mut self.scratch.get_mut().edges;
+        edges.restore(&self.device);
+        let places = edges.place(&self.device, &batch.rows);
+        let mut phases = PhaseSeconds::default();
+        let how = (Apply::All, dropout);
+        let step =
+            work.record_ahead(|| self.compute((batch, Some(before)), places.as_ref(), &mut phases, how))?;
+        Some(Recorded { step, places, phases, premises })
+    }
+
+    /// Launches the step of `batch` if it was recorded for what is so now.
+    pub(super) fn launch_ahead(
+        &mut self,
+        batch: &PreparedBatch,
+        phases: &mut PhaseSeconds,
+        dropout: [u64; 2],
+    ) -> Option<Result<StepOutput, ExchangeError>> {
+        let Recorded { step, places, phases: spent, premises } = self.ahead.take()?;
+        let Device::Cuda(work) = &self.device else { return None };
+        if premises != self.premises(batch, dropout, self.adam.steps()) {
+            return None;
+        }
+        let output = work.launch_ahead(step);
+        drop(places);
+        let PhaseSeconds { forward, backward, optimizer, .. } = spent;
+        *phases = PhaseSeconds { forward, backward, optimizer, ..*phases };
+        output
+    }
+}

@@ -1,0 +1,170 @@
+//! What [`Trainer`] hands over to readers: the rows that serving reads of nodes.
+
+use rayon::prelude::*;
+
+use super::inference::CHUNK_ROWS;
+use super::prepare::PreparedBatch;
+use super::trainer::{Scratch, TrainError, Trainer};
+use crate::device::{Device, matmul};
+use crate::event::{EventTime, NodeId};
+use crate::feature::FeatureStore;
+use crate::graph::RetentionBounds;
+use crate::model::{FeatureRows, GatherError, MessageRows, Model, ModelState, Needs};
+use crate::nn::{Mode, Tape, TapePool, Tensor};
+
+/// Rows that one thread computes at a time.
+const PUBLISHED_ROWS: usize = 64;
+
+impl Trainer {
+    /// Hands `f` what serving reads of each of `nodes` (distinct nodes): its memory row after its
+    /// pending message, computed with the weights as they are now, and behind it the row that is made of its walks, if
+    /// the model has them; and the time of its last event. Nodes
+    /// without any event and rows that are not finite are left out. The state does not change: the next
+    /// batch applies the message again, so that its loss can train the memory updater. Messages of events before
+    /// `since` have no features.
+    ///
+    /// # Errors
+    /// Storage failed; some of the nodes may have been handed over.
+    pub fn publish_rows(
+        &self,
+        since: EventTime,
+        edge_features: &FeatureStore,
+        nodes: &[NodeId],
+        f: impl FnMut(NodeId, &[f32], EventTime),
+    ) -> Result<(), TrainError> {
+        let kept = RetentionBounds { since, ..RetentionBounds::default() };
+        self.publish_rows_by(&self.model, kept, edge_features, nodes, f)
+    }
+
+    /// As [`Self::publish_rows`], by other weights of the same shape; messages of events that are not `kept` have no
+    /// features.
+    ///
+    /// # Errors
+    /// Storage failed; some of the nodes may have been handed over.
+    pub fn publish_rows_by(
+        &self,
+        model: &Model,
+        kept: RetentionBounds,
+        edge_features: &FeatureStore,
+        nodes: &[NodeId],
+        mut f: impl FnMut(NodeId, &[f32], EventTime),
+    ) -> Result<(), TrainError> {
+        let Scratch { tables, rows, .. } = &mut *self.scratch.lock();
+        for nodes in nodes.chunks(CHUNK_ROWS) {
+            let source = (edge_features, kept);
+            gather_message_rows(&self.model.needs(), source, &self.state, nodes, rows)?;
+            self.rows.iter().for_each(|reads| reads.count_gathered(rows.edges().len()));
+            self.publish_chunk(model, tables, nodes, rows.messages(), &mut f)?;
+        }
+        Ok(())
+    }
+
+    /// As [`Self::publish_rows_by`], for the nodes of a batch whose step was just taken. It reads nothing that was
+    /// not prepared.
+    ///
+    /// # Errors
+    /// A GPU's, if that computes; some of the nodes may have been handed over.
+    ///
+    /// # Panics
+    /// If the batch was not prepared to be published.
+    pub fn publish_prepared(
+        &self,
+        model: &Model,
+        batch: &PreparedBatch,
+        mut f: impl FnMut(NodeId, &[f32], EventTime),
+    ) -> Result<(), TrainError> {
+        let Scratch { tables, edges, .. } = &mut *self.scratch.lock();
+        let places = edges.place(model.device(), &batch.rows);
+        for (chunk, nodes) in batch.touched().chunks(CHUNK_ROWS).enumerate() {
+            let messages = batch.rows.next_messages().at(places.as_ref()).from(chunk * CHUNK_ROWS);
+            self.publish_chunk(model, tables, nodes, messages, &mut f)?;
+        }
+        Ok(())
+    }
+
+    /// As [`Self::publish_prepared`]; if the batch was prepared for a GPU that failed since, its rows are read again.
+    ///
+    /// # Errors
+    /// As [`Self::publish_prepared`], or storage failed.
+    ///
+    /// # Panics
+    /// As [`Self::publish_prepared`].
+    pub fn publish_learned(
+        &self,
+        model: &Model,
+        edge_features: &FeatureStore,
+        batch: &PreparedBatch,
+        f: impl FnMut(NodeId, &[f32], EventTime),
+    ) -> Result<(), TrainError> {
+        if *model.device() != Device::Cpu || batch.rows.in_place().is_none() {
+            return self.publish_prepared(model, batch, f);
+        }
+        self.publish_rows_by(model, batch.kept(), edge_features, batch.touched(), f)
+    }
+
+    /// Hands over the rows of `nodes`, which are computed in parts, one thread each: the products are small.
+    fn publish_chunk(
+        &self,
+        model: &Model,
+        pools: &mut Vec<TapePool>,
+        nodes: &[NodeId],
+        messages: MessageRows<'_>,
+        f: &mut impl FnMut(NodeId, &[f32], EventTime),
+    ) -> Result<(), TrainError> {
+        let part = if *model.device() == Device::Cpu { PUBLISHED_ROWS } else { nodes.len().max(1) };
+        let parts = nodes.len().div_ceil(part);
+        pools.resize_with(parts.max(pools.len()), TapePool::new);
+        let compute = |(i, (pool, nodes)): (usize, (&mut TapePool, &[NodeId]))| {
+            let mut tape = Tape::pooled(model.device(), &model.parameters, Mode::Inference, pool);
+            let fresh =
+                || model.fresh_memory(&mut tape, (&self.state).into(), nodes, messages.from(i * part));
+            let compute = || matmul::in_precision(self.options.precision, fresh);
+            let rows = if parts > 1 { matmul::alone(compute) } else { compute() };
+            tape.take_value(rows)
+        };
+        let rows: Vec<Tensor> = if parts > 1 {
+            let pairs = pools[..parts].par_iter_mut().zip(nodes.par_chunks(part));
+            pairs.enumerate().map(compute).collect()
+        } else {
+            pools[..parts].iter_mut().zip(nodes.chunks(part)).enumerate().map(compute).collect()
+        };
+        let mut joined = vec![0.0; model.needs().row_dim()];
+        for ((nodes, rows), pool) in nodes.chunks(part).zip(rows).zip(pools) {
+            let (values, width) = (rows.read(), rows.cols());
+            for (i, &node) in nodes.iter().enumerate() {
+                let Some(last) = self.state.last_event(node) else { continue };
+                let mut row = &values[i * width..][..width];
+                if let (Some(walks), true) = (&self.state.walks, joined.len() > width) {
+                    joined[..width].copy_from_slice(row);
+                    walks.write_row(node, &mut joined[width..]);
+                    row = &joined;
+                }
+                if row.iter().all(|value| value.is_finite()) {
+                    f(node, row, last);
+                }
+            }
+            drop(values);
+            pool.give(rows);
+        }
+        Ok(model.device().check()?)
+    }
+}
+
+/// Gathers what computing the memory of `nodes` by `state` reads; messages of events that are not `kept` have no
+/// features.
+fn gather_message_rows(
+    needs: &Needs,
+    (edge_features, kept): (&FeatureStore, RetentionBounds),
+    state: &ModelState,
+    nodes: &[NodeId],
+    rows: &mut FeatureRows,
+) -> Result<(), GatherError> {
+    rows.clear();
+    if !needs.reads_messages() {
+        return Ok(());
+    }
+    rows.keep_from(kept.first);
+    rows.index_messages((nodes, 0..nodes.len()), kept.since, |node| state.mailbox.pending_event(node));
+    rows.fetch_edge_rows(needs, |ids, out| edge_features.gather(ids, out))?;
+    Ok(())
+}

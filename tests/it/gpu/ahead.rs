@@ -1,0 +1,314 @@
+//! A step that is recorded while the GPU computes the one before computes the same, bit for bit, whatever comes between
+//! the two. On a simulated GPU, which does everything at once, nothing is recorded ahead.
+
+use std::sync::Arc;
+
+use evergraph::device::Device;
+use evergraph::device::cuda::{CudaBuffer, CudaWork, Launching, PooledBuffer, RecorderCounts};
+use evergraph::event::{EventTime, NodeId};
+use evergraph::model::tgn::Embedding;
+use evergraph::model::{Model, ModelOptions, TgnOptions};
+use evergraph::train::lookahead::{Helper, Lookahead, Turn};
+use evergraph::train::{
+    Negatives, PreparedBatch, Preparer, StepMode, StepReport, TrainError, Trainer, TrainerOptions, World,
+};
+
+use super::train::{small_mixer, small_tgat};
+use super::{gpu, real_gpu};
+use crate::tgn_stream::{BATCH, SOURCES, Sight, Stream, options, tgn};
+
+type Bits = Vec<Vec<u32>>;
+
+fn bits(values: &[f32]) -> Vec<u32> {
+    values.iter().map(|value| value.to_bits()).collect()
+}
+
+fn trainer(model: ModelOptions, how: Launching) -> (Trainer, Arc<CudaWork>) {
+    let work = CudaWork::new(gpu());
+    work.launch_steps(how);
+    let options = TrainerOptions { model, gradient_delay_batches: 0, ..options() };
+    let mut trainer = Trainer::new(options, &Device::Cuda(work.clone())).unwrap();
+    trainer.cache_rows(4 << 10);
+    trainer.read_rows_in_place(1 << 20);
+    (trainer, work)
+}
+
+/// Weights, memory and published rows.
+fn learned(trainer: &Trainer, stream: &Stream) -> Bits {
+    let weights = trainer.weights().unwrap();
+    let mut all: Bits = weights.parameters().iter().map(|(_, values)| bits(values.data())).collect();
+    let state = trainer.state();
+    let nodes: Vec<NodeId> = (0..state.nodes() as u32).map(NodeId).collect();
+    all.extend(nodes.iter().filter_map(|&node| state.memory.row(node)).map(bits));
+    let publish = |_, row: &[f32], _| all.push(bits(row));
+    trainer.publish_rows(EventTime::MIN, &stream.edge_features, &nodes, publish).unwrap();
+    all
+}
+
+fn seen(report: &Result<StepReport, TrainError>) -> Bits {
+    match report {
+        Ok(report) => [&[report.loss][..], &report.positive, &report.negative].map(bits).to_vec(),
+        Err(TrainError::NonFinite { .. }) => vec![vec![u32::MAX]],
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// Steps over a stream as commands take them.
+fn look_ahead(model: ModelOptions, how: Launching) -> (Bits, RecorderCounts) {
+    const BATCHES: usize = 16;
+    let (stream, (mut trainer, work)) = (Stream::new(BATCHES), trainer(model, how));
+    let (mut next, mut all) = (0, Vec::new());
+    let source = |preparer: &Preparer, batch: &mut PreparedBatch| {
+        let b = next;
+        next += 1;
+        if b >= BATCHES {
+            return Ok(false);
+        }
+        let (positives, range) = (stream.positives(b), b * BATCH..(b + 1) * BATCH);
+        let negatives = Negatives { src: positives.src, dst: &stream.against[range] };
+        let mode = match b {
+            6 => StepMode::StateOnly,
+            9 => StepMode::Score,
+            _ => StepMode::Train,
+        };
+        preparer.sample(&stream.world(b, Sight::BeforeBatch), &positives, &negatives, mode, batch)?;
+        Ok(true)
+    };
+    let each = |turn: Turn<'_>| {
+        all.extend(seen(&Ok(turn.report)));
+        Ok::<(), TrainError>(())
+    };
+    let world = stream.world(0, Sight::Everything);
+    Lookahead::new(Helper::new()).run(&mut trainer, &world, source, each).unwrap();
+    all.extend(learned(&trainer, &stream));
+    (all, work.recorded())
+}
+
+#[test]
+fn steps_recorded_ahead_are_those_recorded_in_their_turn() {
+    let models: [ModelOptions; 4] = [
+        tgn().into(),
+        TgnOptions { edge_feature_dim: 0, node_feature_dim: 0, ..tgn() }.into(),
+        small_mixer().into(),
+        small_tgat().into(),
+    ];
+    for model in models {
+        let [(expected, graphs), (found, counts), (trials, _)] =
+            [Launching::Graph, Launching::Ahead, Launching::Auto].map(|how| look_ahead(model, how));
+        assert!(found == expected && trials == expected, "{}: bit for bit", model.name());
+        println!("{}: {counts:?}", model.name());
+        // The first two batches are not known early, and two are no steps that learn.
+        let ahead = if real_gpu().is_some() { 10 } else { 0 };
+        assert!(graphs.ahead == 0 && counts.ahead >= ahead, "{counts:?}");
+        assert!(counts.refused == 0 && counts.failed == 0, "{counts:?}");
+    }
+}
+
+/// A batch of the stream, prepared to be trained on behind what the trainer has learned and the batch `before`.
+pub fn prepared(
+    trainer: &Trainer,
+    (stream, world): (&Stream, &World<'_>),
+    b: usize,
+    before: Option<&PreparedBatch>,
+) -> PreparedBatch {
+    prepared_as(StepMode::Train, (trainer, &trainer.preparer().publishing()), (stream, world), b, before)
+}
+
+/// The same by a preparer, for a step in another mode.
+fn prepared_as(
+    mode: StepMode,
+    (trainer, preparer): (&Trainer, &Preparer),
+    (stream, world): (&Stream, &World<'_>),
+    b: usize,
+    before: Option<&PreparedBatch>,
+) -> PreparedBatch {
+    let (positives, mut batch) = (stream.positives(b), PreparedBatch::default());
+    let negatives = Negatives { src: positives.src, dst: &stream.against[b * BATCH..(b + 1) * BATCH] };
+    preparer.sample(world, &positives, &negatives, mode, &mut batch).unwrap();
+    let (mailbox, left) = (&trainer.state().mailbox, |node| before.and_then(|batch| batch.leaves(node)));
+    preparer.expect(|node| left(node).or_else(|| mailbox.pending_event(node)), &mut batch);
+    preparer.gather(world, &mut batch).unwrap();
+    batch
+}
+
+/// What happens behind the step of batch `b`. `placed` is a version that is kept on the GPU.
+fn between(
+    trainer: &mut Trainer,
+    stream: &Stream,
+    (b, batch): (usize, &PreparedBatch),
+    placed: &mut Option<Arc<Model>>,
+) -> Bits {
+    match b {
+        2 => *placed = Some(trainer.place(&trainer.weights().unwrap())),
+        4 => drop(trainer.forget(&[3, 20].map(NodeId))),
+        6 => {
+            let weights = trainer.weights().unwrap();
+            trainer.set_weights(&weights).unwrap();
+        }
+        8 | 18 => {
+            let other = prepared(trainer, (stream, &stream.world(b + 2, Sight::BeforeBatch)), b + 2, None);
+            let version = placed.as_deref().unwrap();
+            let scores = [trainer.score_prepared(&other), trainer.score_prepared_by(version, &other)];
+            return scores.map(|scores| bits(&scores.unwrap().0)).to_vec();
+        }
+        10 => {
+            let mut rows = Vec::new();
+            let publish = |_, row: &[f32], _| rows.push(bits(row));
+            trainer.publish_prepared(trainer.model(), batch, publish).unwrap();
+            return rows;
+        }
+        12 => {
+            let state = trainer.state().clone();
+            trainer.set_state(state);
+        }
+        14 => {
+            let other = prepared(trainer, (stream, &stream.world(2, Sight::BeforeBatch)), 2, None);
+            return seen(&trainer.replay_prepared(&other, 7));
+        }
+        15 => trainer.restore_rows(),
+        16 => return learned(trainer, stream),
+        _ => {}
+    }
+    Vec::new()
+}
+
+/// Steps with much between them, and in the end values that are not finite.
+fn interrupted(how: Launching, later: bool) -> (Bits, RecorderCounts) {
+    const BATCHES: usize = 26;
+    let (stream, (mut trainer, work)) = (Stream::new(BATCHES), trainer(tgn().into(), how));
+    for event in [20 * BATCH + 3, 21 * BATCH + 9] {
+        stream.edge_features.set(event as u64, &[f32::NAN, 0.0]).unwrap();
+    }
+    let (mut all, mut placed) = (Vec::new(), None);
+    let prepare = |trainer: &Trainer, b: usize, before: Option<&PreparedBatch>| {
+        prepared(trainer, (&stream, &stream.world(b, Sight::BeforeBatch)), b, before)
+    };
+    let mut batch = prepare(&trainer, 0, None);
+    for b in 0..BATCHES {
+        let next = (b + 1 < BATCHES).then(|| prepare(&trainer, b + 1, Some(&batch)));
+        let known = next.as_ref().filter(|_| later);
+        all.extend(seen(&trainer.step_before(&batch, known)));
+        all.extend(between(&mut trainer, &stream, (b, &batch), &mut placed));
+        let Some(next) = next else { break };
+        // A batch whose messages are others now is prepared again.
+        let is_for = trainer.score_prepared(&next).is_ok();
+        batch = if is_for { next } else { prepare(&trainer, b + 1, None) };
+    }
+    all.extend(learned(&trainer, &stream));
+    (all, work.recorded())
+}
+
+#[test]
+fn a_step_recorded_ahead_is_dropped_where_something_came_between() {
+    let (expected, _) = interrupted(Launching::Graph, false);
+    let (found, counts) = interrupted(Launching::Ahead, true);
+    for (place, (found, expected)) in found.iter().zip(&expected).enumerate() {
+        assert!(found == expected, "value {place} of {}", expected.len());
+    }
+    println!("{counts:?}");
+    let most = if real_gpu().is_some() { 6..25 } else { 0..1 };
+    assert!(most.contains(&counts.ahead) && counts.refused == 0, "{counts:?}");
+}
+
+/// Steps over events of which one, that nothing else is near, has no finite features: its nodes keep their memory at the
+/// next event, which is not scored, and are met again in the batch after that.
+fn refused(how: Launching, later: bool) -> Bits {
+    const BATCHES: usize = 8;
+    let usual = Stream::new(BATCHES);
+    let (mut src, mut dst) = (usual.src.clone(), usual.dst.clone());
+    for event in 0..src.len() {
+        // Nobody else is a source of the last node.
+        src[event] = NodeId(src[event].0.min(SOURCES - 2));
+        dst[event] = NodeId(dst[event].0.max(SOURCES));
+    }
+    for b in 3..BATCHES {
+        (src[b * BATCH], dst[b * BATCH]) = (NodeId(SOURCES - 1), NodeId(SOURCES - 1));
+    }
+    let stream = Stream::over(src, dst, usual.times.clone(), usual.against.clone());
+    stream.edge_features.set((4 * BATCH) as u64, &[f32::NAN, 0.0]).unwrap();
+    let model =
+        TgnOptions { embedding: Embedding::Identity, embedding_dim: 12, node_feature_dim: 0, ..tgn() };
+    let (mut trainer, _) = trainer(model.into(), how);
+    let mut all = Vec::new();
+    let prepare = |trainer: &Trainer, b: usize, before: Option<&PreparedBatch>| {
+        // A gradient would not be finite.
+        let (scored, mode) = match b {
+            5 => (Some((1..BATCH as u32).collect()), StepMode::Score),
+            _ => (None, StepMode::Train),
+        };
+        let preparer = trainer.preparer().scoring(scored);
+        let world = stream.world(b, Sight::BeforeBatch);
+        prepared_as(mode, (trainer, &preparer), (&stream, &world), b, before)
+    };
+    let mut batch = prepare(&trainer, 0, None);
+    for b in 0..BATCHES {
+        let next = (b + 1 < BATCHES).then(|| prepare(&trainer, b + 1, Some(&batch)));
+        let report = trainer.step_before(&batch, next.as_ref().filter(|_| later)).unwrap();
+        assert_eq!(report.refused_rows, usize::from(b == 5), "batch {b}");
+        all.extend(seen(&Ok(report)));
+        let Some(next) = next else { break };
+        batch = next;
+    }
+    all.extend(learned(&trainer, &stream));
+    all
+}
+
+#[test]
+fn a_step_recorded_ahead_is_dropped_where_memory_was_refused() {
+    assert!(refused(Launching::Ahead, true) == refused(Launching::Graph, false), "bit for bit");
+}
+
+/// A step that uploads, copies a constant and gives memory back; what it leaves.
+fn asks(
+    work: &Arc<CudaWork>,
+    number: f32,
+    constant: &Arc<[f32]>,
+) -> (PooledBuffer<f32>, Arc<CudaBuffer<f32>>) {
+    let mut passing = work.pooled::<f32>(64);
+    passing.clear();
+    drop(passing);
+    (work.upload(&[number; 64]), work.constant(constant).unwrap())
+}
+
+#[test]
+fn what_a_step_recorded_ahead_uses_is_nobody_elses_until_it_is_launched() {
+    let (work, constant) = (CudaWork::new(gpu()), Arc::<[f32]>::from([3.0; 64]));
+    // Some memory for all to take from.
+    drop((0..3).map(|_| work.pooled::<f32>(64)).collect::<Vec<_>>());
+    if real_gpu().is_none() {
+        return assert!(work.record_ahead(|| ()).is_none(), "a simulated GPU does everything at once");
+    }
+    for launched in [false, true] {
+        let ahead = work.record_ahead(|| asks(&work, 1.0, &constant)).unwrap();
+        // Held until the step is launched.
+        let others: Vec<PooledBuffer<f32>> = (0..4).map(|i| work.upload(&[10.0 + i as f32; 64])).collect();
+        let copy = work.constant(&constant).unwrap();
+        assert_eq!(copy.copy_front_to_host(64).unwrap(), [3.0; 64], "it was not copied by a step that waits");
+        work.check().unwrap();
+        if launched {
+            let (left, own) = work.launch_ahead(ahead).unwrap();
+            assert_eq!(left.read(64), [1.0; 64]);
+            assert_eq!(own.copy_front_to_host(64).unwrap(), [3.0; 64]);
+        } else {
+            drop(ahead);
+        }
+        for (i, other) in others.iter().enumerate() {
+            assert_eq!(other.read(64), [10.0 + i as f32; 64], "other {i}, {launched}");
+        }
+        work.check().unwrap();
+        let again = work.record(|| asks(&work, 2.0, &constant));
+        assert_eq!(
+            (again.0.read(64), again.1.copy_front_to_host(64).unwrap()),
+            (vec![2.0; 64], vec![3.0; 64])
+        );
+        work.check().unwrap();
+    }
+    // One that was recorded before another step is not launched.
+    let ahead = work.record_ahead(|| asks(&work, 4.0, &constant)).unwrap();
+    let other = work.record(|| asks(&work, 5.0, &constant));
+    assert!(work.launch_ahead(ahead).is_none());
+    assert_eq!(other.0.read(64), [5.0; 64]);
+    work.check().unwrap();
+    let counts = work.recorded();
+    assert_eq!((counts.ahead, counts.failed, counts.refused), (1, 0, 0), "{counts:?}");
+}
