@@ -101,7 +101,7 @@ mod tests {
             let row = vec![0.5; needs.memory_dim];
             let mut state = ModelState::new(&needs);
             for batch in 0..40_u64 {
-                // Every fourth event is late, and nodes are met again.
+                // The second event of each batch is late, and nodes are met again.
                 let time = |i: u64| EventTime((batch * 3 + i) as i64 * 10 - 25 * i64::from(i % 4 == 1) + 100);
                 let times: Vec<_> = (0..3).map(time).collect();
                 let edges: Vec<_> = (0..3).map(|i| EdgeId(batch * 3 + i)).collect();

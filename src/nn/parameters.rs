@@ -153,7 +153,10 @@ impl Gradients {
     /// [`zero`](Self::zero) takes. Until that backward is done the values mean nothing.
     pub fn start_over(&mut self) {
         self.pending = Pending::default();
-        self.holds.iter_mut().filter(|holds| **holds == Holds::Sum).for_each(|holds| *holds = Holds::Stale);
+        // What a GPU was asked for may never have happened: that a gradient is zero, say.
+        let is_sure = self.tensors.iter().all(|tensor| *tensor.device() == Device::Cpu);
+        let is_other = |holds: &&mut Holds| !is_sure || **holds == Holds::Sum;
+        self.holds.iter_mut().filter(is_other).for_each(|holds| *holds = Holds::Stale);
     }
 
     /// A gradient for an operation to write, and whether it is to be overwritten (`true`) or added to.

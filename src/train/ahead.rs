@@ -1,4 +1,4 @@
-//! [`Recorded`]: a step that a trainer on a GPU records while the GPU computes the step before it.
+//! [`StepAhead`]: a step that a trainer on a GPU records while the GPU computes the step before it.
 //!
 //! What recording reads is known by then: the batch is prepared, and which messages wait and when memory was updated
 //! follows from the batch before ([`StateAfter`]). Rows of memory, weights and the optimizer's averages are read at
@@ -19,11 +19,18 @@ use crate::device::exchange::ExchangeError;
 use crate::model::{EdgePlaces, StateAfter};
 
 /// A step that was recorded, and what it was recorded for.
-pub(super) struct Recorded {
+pub(super) struct StepAhead {
     step: Ahead<Result<StepOutput, ExchangeError>>,
     places: Option<EdgePlaces>,
     phases: PhaseSeconds,
     premises: Premises,
+}
+
+impl StepAhead {
+    /// Seconds that recording it took.
+    pub fn seconds(&self) -> f64 {
+        self.phases.forward + self.phases.backward + self.phases.optimizer
+    }
 }
 
 /// What has to be so when the step is launched.
@@ -43,7 +50,7 @@ struct Premises {
 impl Trainer {
     /// Whether batches should be ready a step early, for a GPU's steps to be recorded ahead.
     pub(super) fn wants_batches_early(&self) -> bool {
-        self.device != Device::Cpu
+        matches!(&self.device, Device::Cuda(work) if work.may_look_ahead())
     }
 
     fn premises(&self, batch: &PreparedBatch, dropout: [u64; 2], gradient_steps: u64) -> Premises {
@@ -58,7 +65,11 @@ impl Trainer {
 
     /// Records the step of `batch` while the GPU computes that of the batch `before`, the last one that began. `None`
     /// if it has to be asked for in its turn.
-    pub(super) fn record_ahead(&mut self, batch: &PreparedBatch, before: &PreparedBatch) -> Option<Recorded> {
+    pub(super) fn record_ahead(
+        &mut self,
+        batch: &PreparedBatch,
+        before: &PreparedBatch,
+    ) -> Option<StepAhead> {
         let Device::Cuda(work) = self.device.clone() else { return None };
         let is_ready = batch.mode == StepMode::Train && batch.has_rows() && !batch.src.is_empty();
         if !is_ready || !StateAfter::is_known(&self.state, &self.device) || !work.looks_ahead() {
@@ -74,11 +85,15 @@ impl Trainer {
         let edges = &mut self.scratch.get_mut().edges;
         edges.restore(&self.device);
         let places = edges.place(&self.device, &batch.rows);
+        // The step that is computed went well so far.
+        if work.forgive() {
+            return None;
+        }
         let mut phases = PhaseSeconds::default();
         let how = (Apply::All, dropout);
         let step =
             work.record_ahead(|| self.compute((batch, Some(before)), places.as_ref(), &mut phases, how))?;
-        Some(Recorded { step, places, phases, premises })
+        Some(StepAhead { step, places, phases, premises })
     }
 
     /// Launches the step of `batch` if it was recorded for what is so now.
@@ -88,7 +103,7 @@ impl Trainer {
         phases: &mut PhaseSeconds,
         dropout: [u64; 2],
     ) -> Option<Result<StepOutput, ExchangeError>> {
-        let Recorded { step, places, phases: spent, premises } = self.ahead.take()?;
+        let StepAhead { step, places, phases: spent, premises } = self.ahead.take()?;
         let Device::Cuda(work) = &self.device else { return None };
         if premises != self.premises(batch, dropout, self.adam.steps()) {
             return None;

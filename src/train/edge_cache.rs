@@ -66,6 +66,8 @@ struct Open {
     edges: Vec<u64>,
     /// `None` where it was too large.
     places: Option<Arc<Vec<u32>>>,
+    /// Whether rows of the batch behind it were chosen.
+    chose: bool,
 }
 
 impl EdgeCache {
@@ -122,10 +124,11 @@ impl EdgeCache {
     /// table or will.
     pub fn choose(&mut self) {
         let Some(open) = &mut self.open else { return };
-        if self.chosen.is_some() || Arc::get_mut(&mut open.table).is_none() {
+        if open.chose || Arc::get_mut(&mut open.table).is_none() {
             return;
         }
         let Some(next) = self.coming.pop_front() else { return };
+        open.chose = true;
         if let Some((round, version)) = next.round()
             && version == open.version
         {
@@ -179,7 +182,7 @@ impl Open {
             return None;
         }
         let table = Tensor::zeros_apart(&Device::Cuda(work.clone()), rows.places(), width)?;
-        Some(Self { table: table.into(), rows, version: 0, edges: Vec::new(), places: None })
+        Some(Self { table: table.into(), rows, version: 0, edges: Vec::new(), places: None, chose: false })
     }
 
     fn fits(&self, device: &Device, width: usize) -> bool {
@@ -195,7 +198,7 @@ impl Open {
         self.keep(version);
         if self.edges.is_empty() || self.edges != round.ids {
             self.edges.clear();
-            self.places = None;
+            (self.places, self.chose) = (None, false);
             let known = next.as_ref().filter(|next| next.edges != round.ids);
             // A tape that is still alive reads the rows of its own batch.
             let table = Arc::get_mut(&mut self.table)?.on_gpu_mut().ok()?;

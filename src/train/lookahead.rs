@@ -83,7 +83,7 @@ impl<F: FnMut(&Preparer, &mut PreparedBatch) -> Result<bool, TrainError> + Send>
 pub struct Lookahead {
     helper: Helper,
     publishes: bool,
-    /// In order; all are sampled, and only the first may be gathered.
+    /// In order; all are sampled, and only the first may be gathered, or the first two where batches are ready early.
     queue: VecDeque<PreparedBatch>,
     spare: Vec<PreparedBatch>,
 }
@@ -108,7 +108,7 @@ impl Lookahead {
         Self { helper, publishes: false, queue: VecDeque::new(), spare: Vec::new() }
     }
 
-    /// The same, for steps whose nodes are published.
+    /// The same, for steps whose nodes are published; no step is recorded ahead then.
     #[must_use]
     pub fn publishing(self) -> Self {
         Self { publishes: true, ..self }
@@ -161,7 +161,8 @@ impl Lookahead {
                 preparer.expect(|node| mailbox.pending_event(node), &mut batch);
                 preparer.gather(world, &mut batch)?;
             }
-            let mut early = if trainer.wants_batches_early() { self.queue.pop_front() } else { None };
+            let is_early = trainer.wants_batches_early() && !self.publishes;
+            let mut early = if is_early { self.queue.pop_front() } else { None };
             if let Some(next) = early.as_mut().filter(|next| !next.has_rows()) {
                 expect(&preparer, trainer, &[&batch], next);
                 trainer.foresee(world.edge_features, next);
@@ -217,7 +218,7 @@ fn ahead(
     spare: &mut Vec<PreparedBatch>,
     source: &mut impl Source,
 ) -> Result<(), TrainError> {
-    /// Batches behind the one at its step.
+    /// Batches behind the one at its step and, where there is one, the one that is ready early.
     const DEPTH: usize = 2;
     let expected = queue.len().min(1);
     if let Some(next) = queue.front_mut() {

@@ -17,7 +17,8 @@ pub struct PhaseSeconds {
     pub backward: f64,
     /// Changing the weights.
     pub optimizer: f64,
-    /// Reading the results. A GPU computes until then: there the three phases before are the time that asking takes.
+    /// Reading the results. A GPU computes until then: there the three phases before are the time that asking takes,
+    /// which for a step that was recorded ahead was during the `settle` of the one before, and is not in that.
     pub settle: f64,
     /// Writing memory and messages.
     pub memory: f64,

@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use super::ahead::StepAhead;
 use super::orders::Order;
 use super::pass::{Apply, Memory, Pass};
 use super::prepare::{PreparedBatch, lap};
@@ -162,9 +163,9 @@ impl Trainer {
         let (fresh, update) = (fresh.map(Tensor::fetch), update.fetch());
         let mut clock = Instant::now();
         self.scratch.get_mut().edges.choose();
-        phases.settle = lap(&mut clock);
         let ahead = next.and_then(|next| self.record_ahead(next, batch));
-        clock = Instant::now();
+        // That step has the time of its recording.
+        let recording = ahead.as_ref().map_or(0.0, StepAhead::seconds);
         let [loss, logits] = [loss, logits].map(|coming| coming.wait().0);
         let n = batch.scored().len();
         report.loss = loss.data().first().copied().unwrap_or_default();
@@ -180,7 +181,7 @@ impl Trainer {
         device.check()?;
         self.restore_rows();
         self.ahead = ahead;
-        report.phases.settle += lap(&mut clock);
+        report.phases.settle = lap(&mut clock) - recording;
         Ok(learned)
     }
 
@@ -192,6 +193,9 @@ impl Trainer {
         how: (Apply, [u64; 2]),
     ) -> Result<StepOutput, ExchangeError> {
         let device = self.device.clone();
+        if let (Device::Cuda(work), StepMode::Train) = (&device, batch.mode) {
+            work.step_begins();
+        }
         // What is kept on the GPU for later batches is not part of the graph of this one.
         let places = self.scratch.get_mut().edges.place(&device, &batch.rows);
         let mut compute = || self.compute((batch, None), places.as_ref(), phases, how);

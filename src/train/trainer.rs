@@ -19,7 +19,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use thiserror::Error;
 
-use super::ahead::Recorded;
+use super::ahead::StepAhead;
 use super::edge_cache::EdgeCache;
 use super::placed::Placed;
 use super::prepare::PreparedBatch;
@@ -172,7 +172,7 @@ pub struct Trainer {
     /// Fresh memory of the touched nodes where the GPU left it, between a step's scores and its state update.
     pub(super) fresh_on_gpu: Option<Tensor>,
     /// The next step, if it was recorded while the GPU computed the last one.
-    pub(super) ahead: Option<Recorded>,
+    pub(super) ahead: Option<StepAhead>,
     /// The last weights that the CPU saw, if a GPU computes.
     pub(super) known: Mutex<Option<Weights>>,
     /// Published weights on the GPU, if one computes.
@@ -285,7 +285,8 @@ impl Trainer {
         self.options.learning_rate * self.options.schedule.factor(steps)
     }
 
-    /// Gradients of the last [`StepMode::Train`] step; zeros before the first.
+    /// Gradients of the last [`StepMode::Train`] step; zeros before the first. Undefined where a GPU's next step is
+    /// recorded already (see [`step_before`](Self::step_before)).
     #[must_use]
     pub fn gradients(&self) -> &Gradients {
         &self.gradients

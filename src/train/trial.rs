@@ -2,8 +2,8 @@
 //! them, with the next batches prepared beside. What they learn is thrown away.
 //!
 //! Some nodes of the stream are frequent and most are not, so that samples, messages and rows are about as many as in a
-//! real one. After each step the rows of its nodes are computed, as for readers. The later half of the steps counts: a
-//! GPU tries ways to launch steps first, and buffers grow.
+//! real one. After each step the rows of its nodes are computed, as for readers. The later half of the steps counts:
+//! buffers grow at first. A GPU should have one way to launch steps, since trials of others would count, too.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};

@@ -11,7 +11,8 @@
 //! it gave back to the pool serves nobody else before, and a constant that it was the first to copy counts for nobody
 //! else. If it is dropped, nothing of it ever happened.
 //!
-//! Values that were asked for through the other pinned room have to be read before the launch.
+//! Values that were asked for through the other pinned room before the launch are there after it from the next
+//! [`check`](CudaWork::check) on.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -25,7 +26,6 @@ use super::work::{Constant, CudaWork, Pool};
 
 /// A step that was recorded and waits for its launch, and what `R` came of recording it.
 pub struct Ahead<R> {
-    /// Before the memory that it gave back.
     done: Option<R>,
     waiting: Option<Waiting>,
     own: Own,
@@ -42,17 +42,24 @@ struct Own {
 }
 
 impl CudaWork {
+    /// Whether a step may be recorded ahead, now or later.
+    #[must_use]
+    pub fn may_look_ahead(&self) -> bool {
+        !matches!(self.cuda().driver(), Driver::Simulated(_))
+            && self.pace.lock().tries_ahead()
+            && self.recorder.lock().complaint().is_none()
+    }
+
     /// Whether the step after the one that began last is to be recorded ahead, if its batch is known.
     #[must_use]
     pub fn looks_ahead(&self) -> bool {
-        !matches!(self.cuda().driver(), Driver::Simulated(_))
-            && self.pace.lock().next() == Way::Ahead
-            && self.fault.lock().is_none()
-            && self.recorder.lock().complaint().is_none()
+        self.may_look_ahead() && self.pace.lock().next() == Way::Ahead && self.fault.lock().is_none()
     }
 
     /// Records what asks for the whole next step, while the GPU computes this one. `None` if that cannot be or is not
     /// to be: then nothing came of it, and the step is asked for in its turn. `step` must not read what it asked for.
+    /// What it reads and writes on the GPU, and did not make itself, has to live until the launch, where the step
+    /// finds what is there by then.
     pub fn record_ahead<R>(self: &Arc<Self>, step: impl FnOnce() -> R) -> Option<Ahead<R>> {
         if !self.looks_ahead() {
             return None;
@@ -61,13 +68,14 @@ impl CudaWork {
         let known: Vec<usize> = self.constants.lock().keys().copied().collect();
         self.swap_rooms();
         *self.kept_ahead.lock() = Some(Pool::new());
-        let mut done = None;
-        let ran = self.recorder.lock().record(self.cuda().compute(), || {
-            self.begin_lists()?;
-            done = Some(step());
-            self.fault.lock().clone().map_or(Ok(()), Err)
+        let (mut done, room) = (None, self.room_bytes());
+        let ran = self.recording(&mut false, |recorder| {
+            recorder.record(self.cuda().compute(), || {
+                self.begin_lists()?;
+                done = Some(step());
+                self.fault.lock().clone().map_or(Ok(()), Err)
+            })
         });
-        self.lists.lock().end();
         let pool = self.kept_ahead.lock().take().unwrap_or_default();
         self.swap_rooms();
         let constants = self.constants.lock().extract_if(|key, _| !known.contains(key)).collect();
@@ -78,16 +86,23 @@ impl CudaWork {
             Ok(None) => return None,
             Err(error) => {
                 // The step meets it again in its turn, when it is no fault of the one before.
-                *self.fault.lock() = None;
+                self.forgive();
                 if self.overflow.swap(false, Ordering::Relaxed) {
-                    self.staging_bytes.fetch_max(2 * self.staging_bytes(&ahead.own), Ordering::Relaxed);
+                    self.staging_bytes.fetch_max(2 * room, Ordering::Relaxed);
                     ahead.own.staging = None;
+                } else {
+                    self.pace.lock().bars_ahead();
                 }
                 tracing::debug!(%error, "a step could not be recorded ahead");
                 return None;
             }
         }
         Some(ahead)
+    }
+
+    /// Takes back the fault of what was asked for a later step, while none was there before; whether there was one.
+    pub fn forgive(&self) -> bool {
+        self.fault.lock().take().is_some()
     }
 
     /// Launches a step that was recorded ahead. `None` if it has to be recorded anew.
@@ -121,12 +136,6 @@ impl CudaWork {
     fn take_back(&self, pool: Pool) {
         let mut kept = self.kept.lock();
         pool.into_iter().for_each(|(class, buffers)| kept.entry(class).or_default().extend(buffers));
-    }
-
-    /// Bytes of the pinned room of a step.
-    fn staging_bytes(&self, of: &Own) -> usize {
-        let known = self.staging_bytes.load(Ordering::Relaxed);
-        of.staging.as_ref().map_or(known, |staging| staging.bytes().min(known))
     }
 }
 

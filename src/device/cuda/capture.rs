@@ -38,6 +38,7 @@
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use cudarc::driver::{CudaStream, DriverError};
 
@@ -57,9 +58,9 @@ pub struct RecorderCounts {
     pub launched: u64,
     /// Among them those that were recorded while the step before was computed.
     pub ahead: u64,
-    /// Among them those for which the graph of the step before was brought up to date.
+    /// How often a step that was recorded brought the graph of the one before up to date, also if it was not launched.
     pub updated: u64,
-    /// And those for which one was built: the first, and each of another shape.
+    /// How often one was built: for the first step, and for each of another shape.
     pub built: u64,
     /// Steps run as they are: by choice, on a simulated GPU, and after a refusal.
     pub direct: u64,
@@ -75,7 +76,7 @@ pub struct Recorder {
     executable: Option<Executable>,
     counts: RecorderCounts,
     complaint: Option<String>,
-    /// How many steps were recorded: the number of the one in the executable graph.
+    /// Number of the step that was recorded last, which no other has.
     recorded: u64,
 }
 
@@ -166,6 +167,8 @@ impl Recorder {
         capture: Capture<'_>,
         work: impl FnOnce() -> Result<R, CudaError>,
     ) -> Result<R, CudaError> {
+        static NUMBER: AtomicU64 = AtomicU64::new(1);
+        self.recorded = NUMBER.fetch_add(1, Ordering::Relaxed);
         let (stream, done) = (capture.stream, work());
         let graph = capture.end().during(RECORDING, || recorded.0.to_string());
         match (done, graph) {
@@ -215,7 +218,6 @@ impl Recorder {
             None => (Executable::of(stream, graph)?, false),
         };
         self.executable = Some(executable);
-        self.recorded += 1;
         *(if updated { &mut self.counts.updated } else { &mut self.counts.built }) += 1;
         Ok(())
     }

@@ -55,6 +55,8 @@ pub(super) struct Pace {
     tried: [Vec<f64>; WAYS.len()],
     /// What the last trial found.
     best: Way,
+    /// No step before this one is recorded ahead: one could not be.
+    barred: u64,
 }
 
 impl Pace {
@@ -71,18 +73,34 @@ impl Pace {
             self.tried = Default::default();
         }
         self.begun += 1;
-        self.since = Some(now);
+        self.since.get_or_insert(now);
         way
+    }
+
+    /// What comes before a step begins counts as its time from now on.
+    pub fn starts(&mut self, now: Instant) {
+        self.since = Some(now);
+    }
+
+    /// Whether some steps are recorded ahead, or may be.
+    pub fn tries_ahead(&self) -> bool {
+        matches!(self.how, Launching::Auto | Launching::Ahead)
+    }
+
+    /// A step could not be recorded ahead: for a while none is.
+    pub fn bars_ahead(&mut self) {
+        self.barred = self.begun + PERIOD;
     }
 
     /// How the step that begins next will be launched.
     pub fn next(&self) -> Way {
-        match self.how {
+        let way = match self.how {
             Launching::Ahead => Way::Ahead,
             Launching::Graph => Way::Graph,
             Launching::Direct => Way::Direct,
             Launching::Auto => Self::trial(self.begun).map_or(self.best, |step| WAYS[Self::turn(step)]),
-        }
+        };
+        if way == Way::Ahead && self.begun < self.barred { Way::Graph } else { way }
     }
 
     /// The results of the step that began last are there now.
@@ -172,6 +190,29 @@ mod tests {
             pace.is_over(now + Duration::from_secs(seconds));
         }
         assert_eq!(pace.begins(now), Way::Direct);
+    }
+
+    #[test]
+    fn what_comes_before_a_step_counts_if_that_is_said() {
+        let mut pace = Pace::default();
+        taken(&mut pace, WARM, [1.0; 3]);
+        let begun = Instant::now();
+        for _ in 0..TRIAL {
+            let graph = pace.next() == Way::Graph;
+            pace.starts(begun);
+            // From the start on graphs are over first, and from the begin on last.
+            let now = begun + Duration::from_secs(if graph { 1 } else { 9 });
+            pace.begins(now);
+            pace.is_over(now + Duration::from_secs(if graph { 2 } else { 1 }));
+        }
+        assert_eq!(pace.next(), Way::Graph);
+    }
+
+    #[test]
+    fn a_way_that_fails_is_left_for_a_while() {
+        let mut pace = Pace::of(Launching::Ahead);
+        pace.bars_ahead();
+        assert_eq!(taken(&mut pace, PERIOD + 5, [1.0; 3]), [5, PERIOD as usize, 0]);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use super::capture::Recorder;
 use super::driver::Driver;
 use super::error::CudaError;
 use super::pace::{Launching, Pace, Way};
@@ -17,26 +18,26 @@ impl CudaWork {
             self.recorder.lock().passed();
             return step();
         }
-        self.make_room();
-        self.lists.lock().prepare(&self.cuda);
-        let mut recorder = self.recorder.lock();
-        let (mut done, silent) = (None, recorder.complaint().is_none());
-        let ran = recorder.run(self.cuda.compute(), || {
-            self.begin_lists()?;
-            done = Some(step());
-            self.fault.lock().clone().map_or(Ok(()), Err)
-        });
-        let gave_up = recorder.complaint().filter(|_| silent).map(str::to_owned);
-        drop(recorder);
-        self.lists.lock().end();
-        if let Some(why) = &gave_up {
-            tracing::warn!("{why}");
+        if self.fault.lock().is_some() {
+            // Of what was asked for before: nothing happens until it is found.
+            return step();
         }
+        self.make_room();
+        let room = self.room_bytes();
+        self.lists.lock().prepare(&self.cuda);
+        let (mut done, mut gave_up) = (None, false);
+        let ran = self.recording(&mut gave_up, |recorder| {
+            recorder.run(self.cuda.compute(), || {
+                self.begin_lists()?;
+                done = Some(step());
+                self.fault.lock().clone().map_or(Ok(()), Err)
+            })
+        });
         let Err(error) = ran else { return done.unwrap_or_else(step) };
         // What a graph was to write that never ran is not there.
         self.constants.lock().clear();
         let too_small = self.overflow.swap(false, Ordering::Relaxed);
-        if error.is_lost() || !(gave_up.is_some() || too_small || error.is_out_of_memory()) {
+        if error.is_lost() || !(gave_up || too_small || error.is_out_of_memory()) {
             self.fail(error);
             return done.unwrap_or_else(step);
         }
@@ -44,10 +45,35 @@ impl CudaWork {
         drop(done);
         self.kept.lock().clear();
         if too_small {
-            self.set_staging(2 * self.staging_bytes.load(Ordering::Relaxed));
+            self.set_staging(2 * room);
         }
         *self.fault.lock() = None;
         step()
+    }
+
+    /// Records something, and logs when that was the last time; `gave_up` is set then.
+    pub(super) fn recording<R>(&self, gave_up: &mut bool, record: impl FnOnce(&mut Recorder) -> R) -> R {
+        let mut recorder = self.recorder.lock();
+        let silent = recorder.complaint().is_none();
+        let ran = record(&mut recorder);
+        if let Some(why) = recorder.complaint().filter(|_| silent) {
+            *gave_up = true;
+            tracing::warn!("{why}");
+        }
+        drop(recorder);
+        self.lists.lock().end();
+        ran
+    }
+
+    /// Bytes of the pinned room.
+    pub(super) fn room_bytes(&self) -> usize {
+        let known = self.staging_bytes.load(Ordering::Relaxed);
+        self.staging.lock().as_ref().map_or(known, |room| room.bytes().min(known))
+    }
+
+    /// Notes when the work for a step begins, which may be before [`record`](Self::record) is called.
+    pub fn step_begins(&self) {
+        self.pace.lock().starts(Instant::now());
     }
 
     /// Has the lists of a step that is recorded go to the GPU in one copy. A simulated GPU does things at once.

@@ -1,9 +1,10 @@
 //! [`CudaWork`]: a GPU on which a run of operations computes, one after the other in its stream `compute`, without
 //! waiting for any; what [`Device::Cuda`](crate::device::Device::Cuda) holds.
 //!
-//! **Memory.** [`CudaWork::pooled`] gives [`PooledBuffer`] memory, which returns to the pool when it is dropped,
-//! in sizes that a later step may ask for: a steady step asks the driver for nothing. What comes back may still be read
-//! by work that was enqueued before; what is enqueued next comes after it in the same stream.
+//! **Memory.** [`CudaWork::pooled`] gives [`PooledBuffer`] memory, which returns to the pool when it is dropped, in
+//! sizes that a later step may ask for: a steady step asks the driver for nothing. What comes back may still be read
+//! by work that was enqueued before; what is enqueued next comes after it in the same stream. What a step gives back
+//! that waits for its launch serves nobody before (`ahead`).
 //!
 //! **Faults.** An operation of a tape has no way to fail. The first thing that goes wrong is kept, everything that is
 //! asked for after it is left out, and who asked for the run finds it by [`CudaWork::check`]. Until then numbers mean
@@ -127,10 +128,12 @@ impl CudaWork {
         }
     }
 
-    /// Makes the pinned room, when it is next made, one of `bytes`.
+    /// Makes the two pinned rooms, when they are next made, of `bytes` each. Waits for what is under way through them.
     pub fn set_staging(&self, bytes: usize) {
         self.staging_bytes.store(bytes.max(1), Ordering::Relaxed);
-        (*self.staging.lock(), *self.spare.lock()) = (None, None);
+        for room in [&self.staging, &self.spare] {
+            room.lock().take().iter_mut().for_each(Staging::start_over);
+        }
     }
 
     /// Gives back all pooled memory and the pinned room: the GPU is not used any more.

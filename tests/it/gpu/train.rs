@@ -410,6 +410,15 @@ fn a_step_that_copies_more_than_there_is_pinned_room_for_is_taken_all_the_same()
 }
 
 #[test]
+fn a_step_takes_no_fault_from_what_was_asked_for_before_it() {
+    let work = CudaWork::new(small_gpu(1 << 20));
+    drop(work.pooled::<u8>(1 << 30));
+    assert_eq!(work.record(|| 5), 5);
+    assert!(work.check().unwrap_err().to_string().contains("out of memory"));
+    work.check().unwrap();
+}
+
+#[test]
 fn steps_kernel_by_kernel_are_those_of_a_graph() {
     let stream = Stream::new(3);
     let works = [CudaWork::new(gpu()), CudaWork::new(gpu())];
@@ -427,8 +436,11 @@ fn steps_kernel_by_kernel_are_those_of_a_graph() {
 #[test]
 fn a_batch_is_tested_beside_its_step_on_a_gpu() {
     let stream = Stream::new(5);
+    let works = [CudaWork::in_classes(gpu()), CudaWork::in_classes(gpu())];
+    // The step outgrows it, while scores are on their way through it.
+    works[0].set_staging(1 << 12);
     // Dropout has a step's own scores be others.
-    let [mut together, mut apart] = [(); 2].map(|()| Trainer::new(options(), &on_gpu()).unwrap());
+    let [mut together, mut apart] = works.map(|work| Trainer::new(options(), &Device::Cuda(work)).unwrap());
     for b in 0..5 {
         let (world, positives) = (stream.world(b, Sight::Everything), stream.positives(b));
         let negatives = Negatives { src: positives.src, dst: &stream.against[b * BATCH..(b + 1) * BATCH] };

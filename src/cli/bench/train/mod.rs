@@ -121,6 +121,10 @@ impl TrainArgs {
     fn model(&self) -> anyhow::Result<ModelOptions> {
         let name = name_of(self.model);
         let wrong = || format!("--model {name} is a baseline and not trained; `evergraph eval` times it");
+        ensure!(
+            self.alone || self.launch != Launch::Ahead,
+            "--launch ahead is for --alone: where rows are published after each step, none is recorded ahead"
+        );
         let walk = self.model == ModelName::Walk && self.embedding_dimension.is_some();
         ensure!(
             !walk,
