@@ -32,6 +32,17 @@ impl Fetched {
             Some(coming) => (Tensor::from_vec(&Device::Cpu, rows, cols, coming.wait()), Some(self.tensor)),
         }
     }
+
+    /// Appends the values to others, zeros after a fault of a GPU, and returns the tensor, wherever it is. Waits for
+    /// it.
+    #[must_use]
+    pub fn append_to(self, all: &mut Vec<f32>) -> Tensor {
+        match self.coming {
+            None => all.extend_from_slice(self.tensor.data()),
+            Some(coming) => coming.append_to(all),
+        }
+        self.tensor
+    }
 }
 
 impl Default for Tensor {

@@ -17,7 +17,7 @@ use crate::device::exchange::ExchangeError;
 use crate::device::{Device, matmul};
 use crate::event::NodeId;
 use crate::model::{Deferred, EdgePlaces, ModelState, StateAfter};
-use crate::nn::{Fetched, Mode, Tape, Tensor};
+use crate::nn::{Fetched, Mode, Tape, TapePool, Tensor};
 
 impl Trainer {
     /// Takes one step with a batch of events and as many negatives. Events of a batch do not see one
@@ -174,10 +174,8 @@ impl Trainer {
         let learned = self.check_update(update, report.loss);
         let Scratch { pool, fresh: kept, .. } = self.scratch.get_mut();
         kept.clear();
-        let (rows, on_gpu) = fresh.map(Fetched::wait).unzip();
-        kept.extend_from_slice(rows.as_ref().map_or(&[], Tensor::data));
-        [loss, logits].into_iter().chain(rows).for_each(|tensor| pool.give(tensor));
-        self.fresh_on_gpu = on_gpu.flatten();
+        self.fresh_on_gpu = fresh.and_then(|rows| take_fresh(rows, kept, pool));
+        [loss, logits].into_iter().for_each(|tensor| pool.give(tensor));
         device.check()?;
         self.restore_rows();
         self.ahead = ahead;
@@ -276,13 +274,20 @@ impl Trainer {
         });
         let rows = tape.take_value(rows).fetch();
         drop(tape);
-        let (rows, on_gpu) = rows.wait();
         fresh.clear();
-        fresh.extend_from_slice(rows.data());
-        pool.give(rows);
-        self.fresh_on_gpu = on_gpu;
+        self.fresh_on_gpu = take_fresh(rows, fresh, pool);
         Ok(self.device.check()?)
     }
+}
+
+/// Appends rows to `kept`; returns those on a GPU, if they were computed there.
+fn take_fresh(rows: Fetched, kept: &mut Vec<f32>, pool: &mut TapePool) -> Option<Tensor> {
+    let rows = rows.append_to(kept);
+    if *rows.device() != Device::Cpu {
+        return Some(rows);
+    }
+    pool.give(rows);
+    None
 }
 
 /// Notes what the pass over a batch owes the rows that were kept, and keeps those that it computed, but for the nodes

@@ -95,14 +95,18 @@ impl<T: Pod> PendingCopy<T> {
     #[must_use]
     pub fn wait(self) -> Vec<T> {
         let mut found = Vec::new();
-        self.work.run(|_| {
-            if let Some(values) = &self.values {
-                found = self.work.staged(|staging| values.read(staging))?;
-            }
-            Ok(())
-        });
-        found.resize(self.len, T::zeroed());
+        self.append_to(&mut found);
         found
+    }
+
+    /// Appends the values to others, or zeros after a fault. Waits for them.
+    pub fn append_to(self, all: &mut Vec<T>) {
+        let end = all.len() + self.len;
+        self.work.run(|_| match &self.values {
+            Some(values) => self.work.staged(|staging| values.append_to(all, staging)),
+            None => Ok(()),
+        });
+        all.resize(end, T::zeroed());
     }
 }
 

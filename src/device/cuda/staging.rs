@@ -15,7 +15,8 @@
 //! memory then lives until the graph has been launched, whatever happens to the [`Staging`].
 //!
 //! Values that come from the GPU belong to a [`Fetched`], which cannot be read before they are there: reading waits,
-//! for nothing if the caller has waited. If their room is given out again first, they are put aside.
+//! for nothing if the caller has waited, and reads them in the room. If that is given out again first, they are put
+//! aside.
 
 #![allow(unsafe_code)]
 
@@ -213,28 +214,33 @@ impl Staging {
         CudaError::Arguments { operation, mismatch }
     }
 
-    /// Waits for what is under way, and takes all room back.
+    /// Waits for what is under way, puts aside what has come from the GPU and is wanted, and takes all room back.
     fn empty(&mut self) -> Result<(), CudaError> {
         self.settle()?;
+        for late in std::mem::take(&mut self.late) {
+            if let Some(to) = late.to.upgrade() {
+                let _ = to.set(self.values(&late).to_vec());
+            }
+        }
         self.taken = 0;
         Ok(())
     }
 
-    /// Waits for what is under way, and hands over what has come from the GPU.
+    /// Waits for what is under way.
     fn settle(&mut self) -> Result<(), CudaError> {
         while let Some(stream) = self.streams.last() {
             stream.synchronize()?;
             self.streams.pop();
         }
-        for Late { first, bytes, to } in std::mem::take(&mut self.late) {
-            if let Some(to) = to.upgrade() {
-                // SAFETY: `take` gave out these bytes, which always hold something, and nobody writes them: every
-                // stream that was asked for a copy has been waited for, and asking for more takes `&mut self`.
-                let values = unsafe { std::slice::from_raw_parts(self.place(first), bytes) };
-                let _ = to.set(values.to_vec());
-            }
-        }
         Ok(())
+    }
+
+    /// Values that have come from the GPU.
+    fn values(&self, late: &Late) -> &[u8] {
+        assert!(self.streams.is_empty(), "copies that were waited for");
+        // SAFETY: `take` gave out these bytes, which always hold something, and nobody writes them: every stream that
+        // was asked for a copy has been waited for, and asking for more takes `&mut self`.
+        unsafe { std::slice::from_raw_parts(self.place(late.first), late.bytes) }
     }
 
     fn place(&self, first: usize) -> *mut u8 {
@@ -263,16 +269,29 @@ impl<T: Pod> Fetched<T> {
     /// # Errors
     /// A fault of the GPU, or a `staging` that was not asked for them.
     pub fn read(&self, staging: &mut Staging) -> Result<Vec<T>, CudaError> {
-        if self.bytes.get().is_none() {
-            staging.settle()?;
+        let mut values = Vec::new();
+        self.append_to(&mut values, staging)?;
+        Ok(values)
+    }
+
+    /// Appends the values to others.
+    ///
+    /// # Errors
+    /// As for [`read`](Self::read).
+    pub fn append_to(&self, values: &mut Vec<T>, staging: &mut Staging) -> Result<(), CudaError> {
+        if let Some(bytes) = self.bytes.get() {
+            values.extend(bytes.chunks_exact(size_of::<T>().max(1)).map(bytemuck::pod_read_unaligned::<T>));
+            return Ok(());
         }
-        let bytes = self.bytes.get().ok_or_else(|| CudaError::Arguments {
+        staging.settle()?;
+        let is_it = |late: &&Late| late.to.as_ptr() == Arc::as_ptr(&self.bytes);
+        let late = staging.late.iter().find(is_it).ok_or_else(|| CudaError::Arguments {
             operation: DOWNLOADING,
             mismatch: "values that were asked for through other pinned memory".into(),
         })?;
-        let mut values = vec![T::zeroed(); bytes.len() / size_of::<T>().max(1)];
-        bytemuck::cast_slice_mut(&mut values).copy_from_slice(bytes);
-        Ok(values)
+        // Room is given out by lines, so that it begins where any plain type may.
+        values.extend_from_slice(bytemuck::cast_slice(staging.values(late)));
+        Ok(())
     }
 }
 
