@@ -35,8 +35,8 @@ def row(width, count, **more):
 
 
 # How a run on a GPU used it.
-GPU_USE = {"graph_steps": 1_600, "graphs_updated": 1_590, "graphs_built": 10, "steps_ahead": 1_400, "direct_steps": 0, "failed_steps": 0,
-            "kept_bytes": 1, "edge_rows_hit": 900, "edge_rows_missed": 100, "edge_rows_bypassed": 0,
+GPU_USE = {"graph_steps": 1_600, "graphs_updated": 1_590, "graphs_built": 10, "steps_ahead": 1_400, "direct_steps": 0,
+            "failed_steps": 0, "kept_bytes": 1, "edge_rows_hit": 900, "edge_rows_missed": 100, "edge_rows_bypassed": 0,
             "samples_on_gpu": 1_600, "samples_on_cpu": 0, "bus_bytes_to_gpu_per_event": 700.4}
 
 
@@ -131,7 +131,8 @@ class Verdicts(unittest.TestCase):
         self.assertIn("16 of 16 met, 0 missed, 0 not measured", report.table(found))
         rounds = "rounds of 5,000: acknowledged after 0.025 s (0.025 to 0.025), learned after 0.050 s (0.045 to 0.055)"
         self.assertIn(rounds, report.table(found))
-        use = "1,600 steps as graphs (1,590 updated, 10 built, 1,400 recorded ahead), 0 kernel by kernel, 0 failed; 90.0% of 1,000 edge rows hit"
+        use = ("1,600 steps as graphs (1,590 updated, 10 built, 1,400 recorded ahead), 0 kernel by kernel, 0 failed; "
+               "90.0% of 1,000 edge rows hit")
         self.assertIn(use, report.table(found))
         costs = "for a million events: 7.2 s of the CPU, 1,234 J of the GPU, over the bus 700 MB to the GPU, nan MB to the host"
         self.assertIn(costs, report.table(found))

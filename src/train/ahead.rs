@@ -87,6 +87,7 @@ impl Trainer {
         let places = edges.place(&self.device, &batch.rows);
         // The step that is computed went well so far.
         if work.forgive() {
+            edges.misplaced();
             return None;
         }
         let mut phases = PhaseSeconds::default();

@@ -74,7 +74,16 @@ impl EdgeCache {
     /// Brings the edge rows of a batch to `device` and returns where they are, valid until others are placed. `None` if
     /// they are to be read from `rows`.
     pub fn place(&mut self, device: &Device, rows: &FeatureRows) -> Option<EdgePlaces> {
+        // A batch that was foreseen twice, or like one that was.
+        while self.coming.front().is_some_and(|next| next.edges == rows.edges()) {
+            self.coming.pop_front();
+        }
         self.placed(device, rows, |open, work, round, next| open.place(work, (rows.version(), round), next))
+    }
+
+    /// Has the batch that was placed last placed anew: its rows are not there.
+    pub fn misplaced(&mut self) {
+        self.open.iter_mut().for_each(|open| open.edges.clear());
     }
 
     /// As [`place`](Self::place), for what is read beside the batches: nothing stays for it.

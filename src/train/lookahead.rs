@@ -6,11 +6,11 @@
 //! ```
 //!
 //! A batch is sampled two steps before its own and gathered one step before: between the two, the feature store knows
-//! which rows will be wanted, so that a disk can work meanwhile. Where a GPU computes, both are done a step earlier:
-//! then the next batch is there when a step begins, and its own can be recorded meanwhile. What is prepared is what
-//! would have been prepared at the batch's turn, bit for bit: the source fixes each batch's view, a sample depends on
-//! nothing else, and the messages that will wait by then are those that the batches between leave, or else those that
-//! wait now.
+//! which rows will be wanted, so that a disk can work meanwhile. Where a GPU's steps may be recorded ahead, both are
+//! done a step earlier: then the next batch is there when a step begins, and its own can be recorded meanwhile. What
+//! is prepared is what would have been prepared at the batch's turn, bit for bit: the source fixes each batch's view,
+//! a sample depends on nothing else, and the messages that will wait by then are those that the batches between
+//! leave, or else those that wait now.
 //!
 //! Preparing has one thread of its own because sampling may wait for a disk: a thread that waits takes no
 //! CPU from the step's matrix products, a worker of their pool that waits would.
@@ -149,6 +149,7 @@ impl Lookahead {
         let preparer = trainer.preparer();
         let preparer = if self.publishes { preparer.publishing() } else { preparer };
         self.spare.extend(self.queue.drain(..));
+        let is_early = trainer.wants_batches_early() && !self.publishes;
         loop {
             let mut clock = Instant::now();
             let Some(mut batch) =
@@ -161,7 +162,6 @@ impl Lookahead {
                 preparer.expect(|node| mailbox.pending_event(node), &mut batch);
                 preparer.gather(world, &mut batch)?;
             }
-            let is_early = trainer.wants_batches_early() && !self.publishes;
             let mut early = if is_early { self.queue.pop_front() } else { None };
             if let Some(next) = early.as_mut().filter(|next| !next.has_rows()) {
                 expect(&preparer, trainer, &[&batch], next);

@@ -12,7 +12,7 @@
 //! else. If it is dropped, nothing of it ever happened.
 //!
 //! Values that were asked for through the other pinned room before the launch are there after it from the next
-//! [`check`](CudaWork::check) on.
+//! [`check`](CudaWork::check) on. While somebody waits for some, no further step is recorded ahead.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -45,15 +45,18 @@ impl CudaWork {
     /// Whether a step may be recorded ahead, now or later.
     #[must_use]
     pub fn may_look_ahead(&self) -> bool {
-        !matches!(self.cuda().driver(), Driver::Simulated(_))
-            && self.pace.lock().tries_ahead()
-            && self.recorder.lock().complaint().is_none()
+        self.pace.lock().tries_ahead() && self.recorder.lock().complaint().is_none()
     }
 
     /// Whether the step after the one that began last is to be recorded ahead, if its batch is known.
     #[must_use]
     pub fn looks_ahead(&self) -> bool {
-        self.may_look_ahead() && self.pace.lock().next() == Way::Ahead && self.fault.lock().is_none()
+        // A simulated GPU does everything at once.
+        let records = !matches!(self.cuda().driver(), Driver::Simulated(_));
+        let is_next = records && self.may_look_ahead() && self.pace.lock().next() == Way::Ahead;
+        // What somebody waits for would be out of reach of a check.
+        let is_free = || self.spare.lock().as_ref().is_none_or(|spare| !spare.is_awaited());
+        is_next && is_free() && self.fault.lock().is_none()
     }
 
     /// Records what asks for the whole next step, while the GPU computes this one. `None` if that cannot be or is not
@@ -86,23 +89,27 @@ impl CudaWork {
             Ok(None) => return None,
             Err(error) => {
                 // The step meets it again in its turn, when it is no fault of the one before.
-                self.forgive();
                 if self.overflow.swap(false, Ordering::Relaxed) {
+                    *self.fault.lock() = None;
                     self.staging_bytes.fetch_max(2 * room, Ordering::Relaxed);
                     ahead.own.staging = None;
-                } else {
-                    self.pace.lock().bars_ahead();
+                    return None;
                 }
-                tracing::debug!(%error, "a step could not be recorded ahead");
+                self.fault.lock().get_or_insert(error);
+                self.forgive();
                 return None;
             }
         }
         Some(ahead)
     }
 
-    /// Takes back the fault of what was asked for a later step, while none was there before; whether there was one.
+    /// Takes back the fault of what was asked for the next step, while none was there before, unless the GPU is lost;
+    /// whether there was one. Then no step is recorded ahead for a while.
     pub fn forgive(&self) -> bool {
-        self.fault.lock().take().is_some()
+        let Some(fault) = self.fault.lock().take_if(|fault| !fault.is_lost()) else { return false };
+        self.pace.lock().bars_ahead();
+        tracing::info!("a step could not be recorded ahead, and others are not for a while: {fault}");
+        true
     }
 
     /// Launches a step that was recorded ahead. `None` if it has to be recorded anew.

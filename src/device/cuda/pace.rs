@@ -51,6 +51,9 @@ pub(super) struct Pace {
     /// Steps that began, and when the last did, if it is not over.
     begun: u64,
     since: Option<Instant>,
+    /// When the work for the next one did, and how the last one was launched.
+    started: Option<Instant>,
+    way: Way,
     /// Seconds of the steps of this trial, by way.
     tried: [Vec<f64>; WAYS.len()],
     /// What the last trial found.
@@ -73,13 +76,14 @@ impl Pace {
             self.tried = Default::default();
         }
         self.begun += 1;
-        self.since.get_or_insert(now);
+        self.since = Some(self.started.take().unwrap_or(now));
+        self.way = way;
         way
     }
 
     /// What comes before a step begins counts as its time from now on.
     pub fn starts(&mut self, now: Instant) {
-        self.since = Some(now);
+        self.started = Some(now);
     }
 
     /// Whether some steps are recorded ahead, or may be.
@@ -109,13 +113,15 @@ impl Pace {
         else {
             return;
         };
-        self.tried[Self::turn(step)].push((now - since).as_secs_f64());
+        let place = WAYS.iter().position(|way| *way == self.way).unwrap_or_default();
+        self.tried[place].push((now - since).as_secs_f64());
         if step == TRIAL - 1 {
             let tried = std::mem::take(&mut self.tried).map(median);
-            let known = WAYS.into_iter().zip(tried).map(|(way, seconds)| Some((way, seconds?)));
-            let known: Option<Vec<_>> = known.collect();
-            let best = known.and_then(|all| all.into_iter().min_by(|a, b| a.1.total_cmp(&b.1)));
-            self.best = best.map_or(self.best, |(way, _)| way);
+            let known = WAYS.into_iter().zip(tried).filter_map(|(way, seconds)| Some((way, seconds?)));
+            let known: Vec<_> = known.collect();
+            // One alone was not compared.
+            let best = known.iter().filter(|_| known.len() > 1).min_by(|a, b| a.1.total_cmp(&b.1));
+            self.best = best.map_or(self.best, |(way, _)| *way);
         }
     }
 

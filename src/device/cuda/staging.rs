@@ -43,8 +43,9 @@ pub struct Staging {
     room: PinnedSlice<u8>,
     /// What it is a part of.
     memory: Arc<dyn Any + Send + Sync>,
-    /// Bytes from the front that are given out.
+    /// Bytes from the front that are given out, and those of them that nothing has been under way in since a wait.
     taken: usize,
+    settled: usize,
     /// Streams that were asked for copies and have not been waited for.
     streams: Vec<Stream>,
     late: Vec<Late>,
@@ -74,7 +75,7 @@ impl Staging {
         let mut arena = Arena::new(bytes, Some(cuda))?;
         let room = arena.take(arena.bytes())?;
         let memory = room.memory();
-        Ok(Self { room, memory, taken: 0, streams: Vec::new(), late: Vec::new() })
+        Ok(Self { room, memory, taken: 0, settled: 0, streams: Vec::new(), late: Vec::new() })
     }
 
     /// Bytes of the room, given out or not.
@@ -222,8 +223,13 @@ impl Staging {
                 let _ = to.set(self.values(&late).to_vec());
             }
         }
-        self.taken = 0;
+        (self.taken, self.settled) = (0, 0);
         Ok(())
+    }
+
+    /// Whether somebody waits for values that are on their way, or are here and not read.
+    pub(super) fn is_awaited(&self) -> bool {
+        self.late.iter().any(|late| late.to.strong_count() > 0)
     }
 
     /// Waits for what is under way.
@@ -232,14 +238,15 @@ impl Staging {
             stream.synchronize()?;
             self.streams.pop();
         }
+        self.settled = self.taken;
         Ok(())
     }
 
     /// Values that have come from the GPU.
     fn values(&self, late: &Late) -> &[u8] {
-        assert!(self.streams.is_empty(), "copies that were waited for");
+        assert!(late.first + late.bytes <= self.settled, "a copy that was waited for");
         // SAFETY: `take` gave out these bytes, which always hold something, and nobody writes them: every stream that
-        // was asked for a copy has been waited for, and asking for more takes `&mut self`.
+        // was asked for a copy up to there has been waited for, and they are not given out again before `settled` is 0.
         unsafe { std::slice::from_raw_parts(self.place(late.first), late.bytes) }
     }
 
@@ -283,14 +290,16 @@ impl<T: Pod> Fetched<T> {
             values.extend(bytes.chunks_exact(size_of::<T>().max(1)).map(bytemuck::pod_read_unaligned::<T>));
             return Ok(());
         }
-        staging.settle()?;
-        let is_it = |late: &&Late| late.to.as_ptr() == Arc::as_ptr(&self.bytes);
-        let late = staging.late.iter().find(is_it).ok_or_else(|| CudaError::Arguments {
+        let is_it = |late: &Late| late.to.as_ptr() == Arc::as_ptr(&self.bytes);
+        let place = staging.late.iter().position(is_it).ok_or_else(|| CudaError::Arguments {
             operation: DOWNLOADING,
             mismatch: "values that were asked for through other pinned memory".into(),
         })?;
+        if staging.late[place].first + staging.late[place].bytes > staging.settled {
+            staging.settle()?;
+        }
         // Room is given out by lines, so that it begins where any plain type may.
-        values.extend_from_slice(bytemuck::cast_slice(staging.values(late)));
+        values.extend_from_slice(bytemuck::cast_slice(staging.values(&staging.late[place])));
         Ok(())
     }
 }

@@ -45,7 +45,7 @@ impl CudaWork {
         drop(done);
         self.kept.lock().clear();
         if too_small {
-            self.set_staging(2 * room);
+            self.set_staging(self.staging_bytes.load(Ordering::Relaxed).max(2 * room));
         }
         *self.fault.lock() = None;
         step()

@@ -381,3 +381,29 @@ fn what_a_step_recorded_ahead_uses_is_nobody_elses_until_it_is_launched() {
     let counts = work.recorded();
     assert_eq!((counts.ahead, counts.failed, counts.refused), (1, 0, 0), "{counts:?}");
 }
+
+#[test]
+fn a_recording_ahead_that_is_too_large_is_none_and_the_next_one_is() {
+    let work = CudaWork::new(gpu());
+    work.set_staging(1 << 16);
+    if real_gpu().is_none() {
+        return; // It records nothing ahead.
+    }
+    let many = vec![7.0_f32; 1 << 15];
+    let small = work.record(|| work.upload(&[1.0_f32; 64]));
+    assert!(work.record_ahead(|| work.upload(&many)).is_none(), "more than the room");
+    assert_eq!(small.read(64), [1.0; 64]);
+    work.check().unwrap();
+    let large = work.record_ahead(|| work.upload(&many)).unwrap();
+    // Values that somebody waits for are not lost with the room that they came through.
+    let pending = small.fetch(64);
+    let large = work.launch_ahead(large).unwrap();
+    assert!(work.record_ahead(|| ()).is_none(), "somebody waits for values");
+    work.check().unwrap();
+    assert_eq!((pending.wait(), large.read(1 << 15)), (vec![1.0; 64], many));
+    work.check().unwrap();
+    // A fault of a recording is not one of what was asked for before.
+    assert!(work.record_ahead(|| work.refuse("a test")).is_none());
+    work.check().unwrap();
+    assert!(work.record_ahead(|| ()).is_none(), "none is recorded ahead for a while");
+}
