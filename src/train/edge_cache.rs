@@ -208,10 +208,9 @@ impl Open {
         if self.edges.is_empty() || self.edges != round.ids {
             self.edges.clear();
             (self.places, self.chose) = (None, false);
-            let known = next.as_ref().filter(|next| next.edges != round.ids);
             // A tape that is still alive reads the rows of its own batch.
             let table = Arc::get_mut(&mut self.table)?.on_gpu_mut().ok()?;
-            let places = self.rows.round(work, table, round, known.map_or(&[], |next| &next.edges));
+            let places = self.rows.round(work, table, round, next.map_or(&[], |next| &next.edges));
             self.edges.extend_from_slice(round.ids);
             self.places = places.map(Arc::new);
         }

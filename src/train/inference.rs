@@ -1,5 +1,6 @@
 //! What [`Trainer`] computes without learning: embeddings, and scores that change no state.
 
+use super::orders::Order;
 use super::pass::{Apply, Pass, embed};
 use super::prepare::PreparedBatch;
 use super::ranks::RanksError;
@@ -131,16 +132,12 @@ impl Trainer {
         if batch.mode != StepMode::Train || !differs || batch.positives().src.is_empty() {
             return self.step_prepared(batch);
         }
-        if self.device != Device::Cpu {
-            self.check_order(batch)?;
-            let asked = self.ask_scores(&self.model, batch, false)?;
-            // The step's end is the pass's, too.
-            let report = self.step_prepared(batch)?;
-            let (positive, negative) = batch.halves(asked);
-            return Ok(StepReport { positive, negative, ..report });
-        }
-        let (positive, negative) = self.test_together(batch)?;
+        self.check_order(batch)?;
+        self.hand_out(Order::Test, batch)?;
+        let asked = self.ask_scores(&self.model, batch, true)?;
+        // On a GPU the step's end is the pass's, too.
         let report = self.step_tested(batch)?;
+        let (positive, negative) = batch.halves(asked);
         Ok(StepReport { positive, negative, ..report })
     }
 

@@ -156,16 +156,6 @@ impl Trainer {
         }
     }
 
-    /// As [`score_prepared`](Self::score_prepared), by all ranks.
-    pub(super) fn test_together(
-        &mut self,
-        batch: &PreparedBatch,
-    ) -> Result<(Vec<f32>, Vec<f32>), TrainError> {
-        self.check_order(batch)?;
-        self.hand_out(Order::Test, batch)?;
-        self.score_together(batch)
-    }
-
     /// Takes the step that `batch` was prepared for, which was scored before.
     pub(super) fn step_tested(&mut self, batch: &PreparedBatch) -> Result<StepReport, TrainError> {
         self.check_order(batch)?;

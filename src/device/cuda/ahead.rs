@@ -67,17 +67,12 @@ impl CudaWork {
         if !self.looks_ahead() {
             return None;
         }
-        self.lists.lock().prepare(self.cuda());
         let known: Vec<usize> = self.constants.lock().keys().copied().collect();
         self.swap_rooms();
         *self.kept_ahead.lock() = Some(Pool::new());
         let (mut done, room) = (None, self.room_bytes());
         let ran = self.recording(&mut false, |recorder| {
-            recorder.record(self.cuda().compute(), || {
-                self.begin_lists()?;
-                done = Some(step());
-                self.fault.lock().clone().map_or(Ok(()), Err)
-            })
+            recorder.record(self.cuda().compute(), || self.written_down(&mut done, step))
         });
         let pool = self.kept_ahead.lock().take().unwrap_or_default();
         self.swap_rooms();

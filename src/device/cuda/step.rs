@@ -24,14 +24,9 @@ impl CudaWork {
         }
         self.make_room();
         let room = self.room_bytes();
-        self.lists.lock().prepare(&self.cuda);
         let (mut done, mut gave_up) = (None, false);
         let ran = self.recording(&mut gave_up, |recorder| {
-            recorder.run(self.cuda.compute(), || {
-                self.begin_lists()?;
-                done = Some(step());
-                self.fault.lock().clone().map_or(Ok(()), Err)
-            })
+            recorder.run(self.cuda.compute(), || self.written_down(&mut done, &mut step))
         });
         let Err(error) = ran else { return done.unwrap_or_else(step) };
         // What a graph was to write that never ran is not there.
@@ -53,6 +48,7 @@ impl CudaWork {
 
     /// Records something, and logs when that was the last time; `gave_up` is set then.
     pub(super) fn recording<R>(&self, gave_up: &mut bool, record: impl FnOnce(&mut Recorder) -> R) -> R {
+        self.lists.lock().prepare(&self.cuda);
         let mut recorder = self.recorder.lock();
         let silent = recorder.complaint().is_none();
         let ran = record(&mut recorder);
@@ -63,6 +59,17 @@ impl CudaWork {
         drop(recorder);
         self.lists.lock().end();
         ran
+    }
+
+    /// What is recorded of a step: its lists, and all that it asks for. It is `done` then, also with a fault.
+    pub(super) fn written_down<R>(
+        &self,
+        done: &mut Option<R>,
+        step: impl FnOnce() -> R,
+    ) -> Result<(), CudaError> {
+        self.begin_lists()?;
+        *done = Some(step());
+        self.fault.lock().clone().map_or(Ok(()), Err)
     }
 
     /// Bytes of the pinned room.
@@ -77,7 +84,7 @@ impl CudaWork {
     }
 
     /// Has the lists of a step that is recorded go to the GPU in one copy. A simulated GPU does things at once.
-    pub(super) fn begin_lists(&self) -> Result<(), CudaError> {
+    fn begin_lists(&self) -> Result<(), CudaError> {
         let recorded =
             self.cuda.compute().is_recorded() && !matches!(self.cuda.driver(), Driver::Simulated(_));
         if recorded { self.staged(|staging| self.lists.lock().begin(staging)) } else { Ok(()) }
