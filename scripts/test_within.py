@@ -18,6 +18,15 @@ def within(seconds, script):
     return subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=30)
 
 
+def left(command):
+    """What still runs of it, with a moment for those that were sent a signal to end."""
+    for _ in range(100):
+        if not (found := [line for line in processes() if line.endswith(command)]):
+            break
+        time.sleep(0.02)
+    return found
+
+
 class Within(unittest.TestCase):
     def test_what_ends_in_time_keeps_its_output_and_its_status(self):
         for status in (0, 7):
@@ -37,7 +46,7 @@ class Within(unittest.TestCase):
         self.assertNotIn("quick ... FAILED", done.stdout)
         self.assertIn("sleep 4321", done.stdout, "what ran is listed")
         self.assertLess(time.monotonic() - begun, 20)
-        self.assertFalse([line for line in processes() if line.endswith("sleep 4321")])
+        self.assertFalse(left("sleep 4321"))
 
     def test_a_test_that_hangs_alone_is_named_whatever_it_printed(self):
         script = "echo 'test a::done ... 5 rows'; echo ok; printf 'test a::hangs ... '; echo some rows; sleep 60"
@@ -53,7 +62,16 @@ class Within(unittest.TestCase):
         os.kill(running.pid, signal.SIGTERM)
         self.assertEqual(running.wait(20), 128 + signal.SIGTERM)
         running.stdout.close()
-        self.assertFalse([line for line in processes() if line.endswith("sleep 4322")])
+        self.assertFalse(left("sleep 4322"))
+
+    def test_whenever_it_is_ended_nothing_is_left(self):
+        command = [sys.executable, "-B", HERE / "within.py", "60", "sleep", "4323"]
+        for number in range(40):
+            running = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            time.sleep(number * 0.004)
+            os.kill(running.pid, signal.SIGTERM)
+            running.wait(20)
+            self.assertFalse(left("sleep 4323"), f"ended after {number * 4} ms")
 
 
 if __name__ == "__main__":

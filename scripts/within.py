@@ -67,15 +67,33 @@ def end(group):
 
 def main():
     seconds, command = float(sys.argv[1]), sys.argv[2:]
+    # A signal must find the command or come before it: until `running` is known, it is only noted.
+    signals = []
+    handle(lambda number, _: signals.append(number))
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     running = subprocess.Popen(command, start_new_session=True, **pipes)
-    names, late, read = Names(), threading.Event(), threading.Event()
+    try:
+        handle(stop)
+        if signals:
+            stop(signals[0], None)
+        return follow(running, seconds)
+    except SystemExit:
+        handle(signal.SIG_IGN)
+        end(running)
+        raise
 
-    def stop(number, _):
-        raise SystemExit(128 + number)
 
+def handle(action):
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, stop)
+        signal.signal(number, action)
+
+
+def stop(number, _):
+    raise SystemExit(128 + number)
+
+
+def follow(running, seconds):
+    names, late, read = Names(), threading.Event(), threading.Event()
 
     def give_up():
         late.set()
@@ -89,11 +107,7 @@ def main():
     timer.start()
     # What is left of a group that was ended may hold the pipe for long, so the command's end is the end.
     threading.Thread(target=pass_on, args=(running.stdout, names, read), daemon=True).start()
-    try:
-        status = running.wait()
-    except SystemExit:
-        end(running)
-        raise
+    status = running.wait()
     timer.cancel()
     if late.is_set():
         timer.join()
