@@ -1,7 +1,7 @@
 // A stand-in driver: a libcuda.so.1 for machines without a GPU, with the entry points that the project reaches through
 // cudarc, and one device of compute capability 9.0, on which the kernels' own text runs, compiled for the host. With it
 // the path to NVIDIA's driver runs in tests: opening, loading what NVRTC compiled, streams, events, pinned memory and
-// graphs. It is no measure of time, and shows nothing of what a GPU does within a kernel.
+// graphs. It shows nothing of what a GPU does within a kernel and, but for one mode, of its time.
 //
 // scripts/stand-in-driver.sh builds it, for any program that loads libcuda.
 //
@@ -10,7 +10,12 @@
 // take the bytes at the call. Where CUDA leaves a choice this takes the one that punishes. Graphs are updated only
 // where the kinds of operations and the kernels are the same, which is less than CUDA allows.
 //
-// EVERGRAPH_STANDIN_MODE        late, or eager: operations run when they are asked for
+// EVERGRAPH_STANDIN_MODE        late; eager: operations run when they are asked for; or paced: no kernel runs and nothing
+//                               is copied to the device, each takes the time below beside the host, and all that comes
+//                               back is 1.0, which shows what of a step the host takes beside a GPU of that speed
+// EVERGRAPH_STANDIN_KERNEL_NS   paced: of one kernel, 12,000
+// EVERGRAPH_STANDIN_COPY_NS     paced: of one copy, 4,000, and
+// EVERGRAPH_STANDIN_BYTES_PER_US  its bytes in a microsecond, 40,000
 // EVERGRAPH_STANDIN_VERSION     the driver's version, 13000
 // EVERGRAPH_STANDIN_MEMORY      bytes of the device, 4 GiB
 // EVERGRAPH_STANDIN_POOLS       0: no allocations in the order of a stream
@@ -18,6 +23,9 @@
 // EVERGRAPH_STANDIN_WAITS       0: the host waits for nothing, as if every wait had been forgotten
 // EVERGRAPH_STANDIN_ORDERS      0: streams wait for no event, likewise
 #include "driver.hpp"
+
+#include <sys/prctl.h>
+#include <thread>
 
 using namespace standin;
 
@@ -39,7 +47,7 @@ namespace {
 
 // A call that needs a context: holds the lock, and `refusal` states why it cannot be.
 struct Call {
-    std::lock_guard<std::mutex> guard{lock};
+    std::unique_lock<std::mutex> guard{lock};
     Result refusal = SUCCESS;
 
     Call() {
@@ -47,6 +55,17 @@ struct Call {
         else if (!current || current != handle_of_context()) refusal = INVALID_CONTEXT;
         else if (++calls >= settings.fail_after) refusal = context->lose(LAUNCH_FAILED);
         else refusal = context->lost;
+    }
+
+    // Has the host wait, while other threads go on; in the other modes what is waited for has been done.
+    Result until(Clock::time_point over, Result result) {
+        guard.unlock();
+        if (!settings.paced) return result;
+        // A sleep may end a microsecond late, not fifty.
+        static thread_local int punctual = prctl(PR_SET_TIMERSLACK, 1000);
+        (void)punctual;
+        std::this_thread::sleep_until(over);
+        return result;
     }
 };
 
@@ -168,8 +187,7 @@ API int cuDevicePrimaryCtxRetain(void** handle, int device) {
     if (!initialized) return NOT_INITIALIZED;
     if (device != 0) return INVALID_DEVICE;
     if (retained++ == 0) {
-        context = new Context, number++;
-        context->eager = settings.eager;
+        context = new Context(settings), number++;
     }
     *handle = handle_of_context();
     return SUCCESS;
@@ -201,7 +219,7 @@ API int cuCtxGetCurrent(void** handle) {
 API int cuCtxSynchronize() {
     ENTER;
     if (context->break_captures()) return CAPTURE_UNSUPPORTED;
-    return settings.waits ? context->run_all() : SUCCESS;
+    return settings.waits ? call.until(context->over(), context->run_all()) : SUCCESS;
 }
 
 API int cuCtxGetStreamPriorityRange(int* least, int* greatest) {
@@ -233,7 +251,7 @@ API int cuStreamDestroy_v2(void* handle) {
 API int cuStreamSynchronize(void* handle) {
     STREAM(handle);
     if (Result refused = breaks(*stream)) return refused;
-    return settings.waits ? context->run(*stream) : SUCCESS;
+    return settings.waits ? call.until(stream->over, context->run(*stream)) : SUCCESS;
 }
 
 API int cuStreamWaitEvent(void* handle, void* of, unsigned) {
@@ -275,14 +293,17 @@ API int cuEventRecord(void* handle, void* of) {
 API int cuEventQuery(void* handle) {
     ENTER;
     EVENT(handle);
-    return !event->mark || event->mark->done ? SUCCESS : NOT_READY;
+    bool done = !event->mark || (event->mark->done && (!settings.paced || Clock::now() >= event->mark->at));
+    return done ? SUCCESS : NOT_READY;
 }
 
 API int cuEventSynchronize(void* handle) {
     ENTER;
     EVENT(handle);
     if (!event->mark || !settings.waits) return SUCCESS;
-    return context->run(*event->mark->stream, event->mark.get());
+    auto mark = event->mark;
+    Result ran = context->run(*mark->stream, mark.get());
+    return call.until(mark->at, ran);
 }
 
 API int cuEventElapsedTime_v2(float* milliseconds, void* from, void* to) {
@@ -361,6 +382,8 @@ API int cuMemHostRegister_v2(void* at, size_t bytes, unsigned flags) {
     if (!at || bytes == 0) return INVALID_VALUE;
     if (context->host(at, bytes) != Host::Ordinary) return HOST_MEMORY_ALREADY_REGISTERED;
     context->registered[(u64)at] = {bytes, (flags & device_map) != 0};
+    // Pinned memory is there from the beginning.
+    if (settings.paced) madvise(at, bytes, MADV_POPULATE_WRITE);
     return SUCCESS;
 }
 
@@ -402,7 +425,8 @@ API int cuMemcpyDtoHAsync_v2(void* to, u64 from, size_t bytes, void* handle) {
     if (!context->has(from, bytes, false) || host == Host::Partly) return INVALID_VALUE;
     if (host == Host::Ordinary) if (Result refused = breaks(*stream)) return refused;
     Result asked = context->ask(*stream, {Kind::Download, (u64)to, from, bytes});
-    return asked || host == Host::Pinned ? asked : context->run(*stream);
+    if (asked || host == Host::Pinned) return asked;
+    return call.until(stream->over, context->run(*stream));
 }
 
 API int cuMemcpyDtoDAsync_v2(u64 to, u64 from, size_t bytes, void* handle) {

@@ -83,14 +83,23 @@ inline u64 setting(const char* name, u64 otherwise) {
     return value && *value ? std::strtoull(value, nullptr, 10) : otherwise;
 }
 
+inline bool in_mode(const char* mode) {
+    const char* value = std::getenv("EVERGRAPH_STANDIN_MODE");
+    return value && !std::strcmp(value, mode);
+}
+
 struct Settings {
-    bool eager = std::getenv("EVERGRAPH_STANDIN_MODE") && !std::strcmp(std::getenv("EVERGRAPH_STANDIN_MODE"), "eager");
+    bool eager = in_mode("eager"), paced = in_mode("paced");
+    u64 kernel_ns = setting("EVERGRAPH_STANDIN_KERNEL_NS", 12000), copy_ns = setting("EVERGRAPH_STANDIN_COPY_NS", 4000);
+    u64 bytes_per_us = setting("EVERGRAPH_STANDIN_BYTES_PER_US", 40000);
     int version = (int)setting("EVERGRAPH_STANDIN_VERSION", 13000);
     u64 memory = setting("EVERGRAPH_STANDIN_MEMORY", 4ull << 30);
     bool pools = setting("EVERGRAPH_STANDIN_POOLS", 1) != 0;
     u64 fail_after = setting("EVERGRAPH_STANDIN_FAIL_AFTER", ~0ull);
     bool waits = setting("EVERGRAPH_STANDIN_WAITS", 1) != 0, orders = setting("EVERGRAPH_STANDIN_ORDERS", 1) != 0;
 };
+
+typedef std::chrono::steady_clock Clock;
 
 // --- streams ---
 
@@ -100,7 +109,8 @@ struct Stream;
 struct Mark {
     std::shared_ptr<Stream> stream;
     bool done = false;
-    std::chrono::steady_clock::time_point at;
+    // When it was reached; in the paced mode, when it will be.
+    Clock::time_point at;
 };
 
 struct Event {
@@ -136,6 +146,8 @@ struct Stream {
     std::deque<Operation> queue;
     std::unique_ptr<Capture> capture;
     bool alive = true;
+    // In the paced mode, when all that was asked of it is over.
+    Clock::time_point over = {};
 };
 
 struct Executable { std::shared_ptr<const Operations> operations; };
@@ -176,7 +188,9 @@ struct Context {
     // The fault after which every call fails.
     Result lost = SUCCESS;
     u64 reserved = 0, next = 0;
-    bool eager = false;
+    const Settings& settings;
+
+    explicit Context(const Settings& settings) : settings(settings) {}
 
     Result lose(Result fault) {
         if (lost == SUCCESS) lost = fault;
@@ -230,6 +244,8 @@ struct Context {
         u64 pages_end = allocation.pages + allocation.page_bytes;
         std::memset((void*)allocation.pages, POISON, std::min(allocation.page_bytes, POISONED_MAX));
         std::memset((void*)(at + allocation.bytes), POISON, pages_end - at - allocation.bytes);
+        // What no kernel writes is a number all the same.
+        if (settings.paced) std::fill_n((float*)at, std::min(allocation.bytes, POISONED_MAX) / 4, 1.0f);
         allocation.state = State::Live;
         return true;
     }
@@ -288,7 +304,7 @@ struct Context {
             if (!fine) report("something was written beside an allocation of %zu bytes", allocations.at(to).bytes);
             break;
         case Kind::Record:
-            operation.mark->done = true, operation.mark->at = std::chrono::steady_clock::now();
+            operation.mark->done = true, operation.mark->at = Clock::now();
             break;
         case Kind::Wait: run(*operation.mark->stream, operation.mark.get()); break;
         case Kind::Graph:
@@ -349,8 +365,45 @@ struct Context {
             stream.capture->operations.push_back(std::move(operation));
             return SUCCESS;
         }
+        if (settings.paced) return keep_pace(stream, operation);
         stream.queue.push_back(std::move(operation));
-        return eager ? run(stream) : SUCCESS;
+        return settings.eager ? run(stream) : SUCCESS;
+    }
+
+    // Notes when an operation is over. Of what it does, only values that the host reads and what costs the GPU nothing.
+    Result keep_pace(Stream& stream, const Operation& operation) {
+        stream.over = std::max(stream.over, Clock::now()) + std::chrono::nanoseconds(cost(operation));
+        if (operation.kind == Kind::Wait) stream.over = std::max(stream.over, operation.mark->at);
+        Result ran = read_or_free(operation);
+        if (operation.kind == Kind::Record) operation.mark->at = stream.over;
+        return ran;
+    }
+
+    Result read_or_free(const Operation& operation) {
+        if (operation.graph) for (auto& node : *operation.graph) if (read_or_free(node) != SUCCESS) break;
+        bool reads = operation.kind == Kind::Download || cost(operation) == 0;
+        return reads && !operation.graph ? run(operation) : lost;
+    }
+
+    // Nanoseconds of the GPU that an operation takes in the paced mode.
+    u64 cost(const Operation& operation) const {
+        switch (operation.kind) {
+        case Kind::Launch: return settings.kernel_ns;
+        case Kind::Upload: case Kind::Download: return settings.copy_ns + 1000 * operation.bytes / settings.bytes_per_us;
+        case Kind::Copy: case Kind::FillBytes: case Kind::FillWords: return settings.copy_ns;
+        case Kind::Allocate: case Kind::Free: case Kind::Record: case Kind::Wait: return 0;
+        case Kind::Graph: break;
+        }
+        u64 all = 0;
+        for (auto& node : *operation.graph) all += cost(node);
+        return all;
+    }
+
+    // When all streams are over.
+    Clock::time_point over() const {
+        Clock::time_point last = {};
+        for (auto& stream : streams) last = std::max(last, stream->over);
+        return last;
     }
 };
 
