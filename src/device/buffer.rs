@@ -8,7 +8,7 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use super::cuda::{CudaBuffer, CudaError, PendingCopy, PooledBuffer};
+use super::cuda::{CudaBuffer, CudaError, DetachedCopy, PendingCopy, PooledBuffer};
 use super::{Device, pages};
 
 const LINE_BYTES: usize = 64;
@@ -197,6 +197,20 @@ impl<T: Pod> DeviceBuffer<T> {
         match &self.memory {
             Memory::Host(_) => None,
             Memory::Gpu(pooled) => Some(pooled.fetch(self.len)),
+        }
+    }
+
+    /// Asks a GPU for the values, for any thread to wait for.
+    ///
+    /// # Errors
+    /// The GPU's work has a fault.
+    ///
+    /// # Panics
+    /// If they are in host memory.
+    pub fn detach(&self) -> Result<DetachedCopy<T>, CudaError> {
+        match &self.memory {
+            Memory::Gpu(pooled) => pooled.detach(self.len),
+            Memory::Host(_) => in_host_memory(),
         }
     }
 

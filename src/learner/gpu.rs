@@ -44,12 +44,13 @@ impl Learner {
     /// Announces the batch that was sampled beside the step that was just taken, so that a GPU brings in its edge rows
     /// while the CPU measures and publishes.
     pub(super) fn foresee(&mut self) {
-        if !(self.ahead.filled && self.ahead.sampled) {
+        let next = &mut self.ahead.preparation;
+        if !(self.ahead.filled && next.sampled) {
             return;
         }
         let (preparer, mailbox) = (self.trainer.preparer().publishing(), &self.trainer.state().mailbox);
-        preparer.expect(|node| mailbox.pending_event(node), &mut self.ahead.prepared);
-        self.trainer.foresee(&self.shared.engine.stores.edge_features, &self.ahead.prepared);
+        preparer.expect(|node| mailbox.pending_event(node), &mut next.prepared);
+        self.trainer.foresee(&self.shared.engine.stores.edge_features, &next.prepared);
         self.trainer.restore_rows();
     }
 

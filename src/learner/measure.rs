@@ -1,4 +1,4 @@
-//! What the loop measures: quality on a batch before it is learned, the time of each phase, end-to-end freshness.
+//! What the loop measures: quality on a batch before it is learned, the time of each phase.
 //! Changes neither weights nor memory.
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -27,7 +27,7 @@ pub(super) fn quality_window(options: &LearnerOptions) -> QualityWindow {
 pub(super) struct BesideStep {
     /// To rank positives against candidates.
     pub rank: f64,
-    /// To score the batch by EdgeBank.
+    /// To score the batch by EdgeBank, which may be beside the step.
     pub baseline: f64,
     /// To decide on weights, and to publish what was learned.
     pub publish: f64,
@@ -84,35 +84,12 @@ impl Learner {
     /// was scored.
     #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)] // a handful
     fn ranks_due(&self) -> (usize, f64) {
-        let scored = self.prepared.scored().len();
+        let scored = self.at_hand.prepared.scored().len();
         let per_event = self.options.rank_queries as f64 / self.options.batch_events.max(1) as f64;
         let due = self.ranks_due + per_event * scored as f64;
         let queries = (due + 1e-6) as usize;
         let enough = queries >= RANKS_AT_ONCE && self.options.rank_queries > 0;
         (if enough { queries.min(scored) } else { 0 }, due)
-    }
-
-    /// Average precision of EdgeBank on the events of the prepared batch that are scored, if any are. It sees what the
-    /// model sees: earlier batches, and of this one the events strictly before the one that is scored, if the model
-    /// samples neighbors. Afterwards it has seen the batch.
-    pub(super) fn baseline(&mut self, batch: &LearnBatch, negatives: &[NodeId]) -> Option<f64> {
-        let LearnBatch { src, dst, times, kept, .. } = batch;
-        self.keep_pairs_since(kept.since);
-        let scored = self.prepared.scored();
-        if scored.is_empty() {
-            self.bank.observe(src, dst, times);
-            return None;
-        }
-        let scores = if self.trainer.model().needs().fanout > 0 {
-            self.bank.score_in_time(src, dst, negatives, times)
-        } else {
-            let scores = (self.bank.scores(src, dst), self.bank.scores(src, negatives));
-            self.bank.observe(src, dst, times);
-            scores
-        };
-        let of_scored =
-            |scores: &[f32]| scored.iter().map(|&place| scores[place as usize]).collect::<Vec<f32>>();
-        average_precision(&of_scored(&scores.0), &of_scored(&scores.1))
     }
 
     /// Adds what a step showed to the window, the metrics and the status.
@@ -240,22 +217,6 @@ impl Learner {
         ];
         for (phase, seconds) in phases {
             self.shared.metrics.train.step_duration.with_label_values(&[phase]).observe(seconds);
-        }
-    }
-
-    /// Notes how long the batch's live events took from their origin until now, when responses reflect them. History is
-    /// left out, and so is what was in the log at the start: its age does not measure the daemon.
-    pub(super) fn observe_freshness(&self, batch: &LearnBatch) {
-        if batch.first < self.start.until {
-            return;
-        }
-        let now = unix_seconds();
-        let began = self.options.began_unix_ms;
-        for &origin in batch.origins_unix_ms.iter().filter(|&&origin| origin >= began) {
-            #[allow(clippy::cast_precision_loss)] // milliseconds of today fit a f64
-            let seconds = now - origin as f64 / 1000.0;
-            self.shared.metrics.model.end_to_end_freshness.observe(seconds.max(0.0));
-            self.shared.status.freshness(seconds.max(0.0));
         }
     }
 }

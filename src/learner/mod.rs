@@ -29,7 +29,9 @@ mod options;
 mod pace;
 mod pairs;
 mod publish;
+mod publisher;
 mod quality;
+mod reflected;
 mod replay;
 mod requests;
 mod status;
@@ -63,7 +65,10 @@ pub use stream_state::{Around, StreamState};
 pub use threads::{step_thread_count, step_threads};
 
 use self::measure::{BesideStep, RANKS_AT_ONCE, quality_window, timed};
-use self::step::Ahead;
+use self::publisher::Publisher;
+use self::reflected::Unpublished;
+use self::step::{Ahead, Preparation};
+use self::unusual::Unjudged;
 use crate::device::exchange::Exchange;
 use crate::event::{EdgeId, NodeId};
 use crate::feature::FeatureStore;
@@ -106,16 +111,14 @@ pub struct Learner {
     threads: Arc<rayon::ThreadPool>,
     /// The processes that are to train with this one, until they do.
     others: Option<Box<dyn Exchange>>,
-    prepared: PreparedBatch,
+    at_hand: Preparation,
     /// A batch of old events.
     replayed: PreparedBatch,
-    /// How much of a step the batch at hand gets, once that is decided.
-    decided: Option<pace::Choice>,
-    /// Whether `prepared` holds the sample of the batch at hand.
-    sampled: bool,
     ahead: Ahead,
     /// Samples ahead of the steps while the loop runs.
     helper: Option<Helper>,
+    /// Hands over to readers what a GPU computes for them.
+    publisher: Publisher<Unpublished>,
     /// Of the weights that are served.
     version: u64,
     /// One past the last record that was learned.
@@ -168,12 +171,11 @@ impl Learner {
             ranks_due: RANKS_AT_ONCE as f64,
             threads: Arc::new(threads::step_threads(options.threads, options.nice)?),
             others: None,
-            prepared: PreparedBatch::default(),
+            at_hand: Preparation::default(),
             replayed: PreparedBatch::default(),
-            decided: None,
-            sampled: false,
             ahead: Ahead::default(),
             helper: None,
+            publisher: Publisher::new(options.nice),
             version: 0,
             learned: position,
             start: CatchUp::new(position, shared.progress.indexed()),
@@ -242,28 +244,6 @@ impl Learner {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// Removes deleted nodes from the model and from what readers see. Nodes that lose a message from one are published
-    /// with their memory from before it.
-    fn forget(&mut self, deleted: &[NodeId]) {
-        if deleted.is_empty() {
-            return;
-        }
-        let states = &self.shared.engine.states;
-        let affected = self.trainer.forget(deleted);
-        let state = self.trainer.state();
-        for &node in deleted.iter().chain(&affected) {
-            match state.written_row(node) {
-                Some((row, updated)) => states.publish(node, &row, updated),
-                None => states.forget(node),
-            }
-        }
-        deleted.iter().for_each(|&node| states.touched.forget(node));
-        self.shared.engine.anomalies.forget(deleted);
-        deleted.iter().for_each(|node| self.node_rows.clear(u64::from(node.0)));
-        self.pool.remove(deleted);
-        self.deleted.extend_from_slice(deleted);
-    }
-
     /// Learns until `stop` is set, then writes a last checkpoint. Calls `pulse` at every turn.
     ///
     /// # Errors
@@ -279,22 +259,31 @@ impl Learner {
             if batch.end <= self.learned {
                 self.fetch(&mut batch, IDLE)?;
             }
-            if batch.end > self.learned {
-                match self.learn_anywhere(&batch) {
-                    Err(LearnerError::Train(error @ TrainError::Storage(_))) => {
-                        self.shared.metrics.train.storage_failures.inc();
-                        tracing::error!(%error, position = batch.first.0, "the batch waits for its storage");
-                        std::thread::sleep(STORAGE_RETRY);
-                    }
-                    done => done?,
+            match self.turn(&batch) {
+                Err(LearnerError::Train(error @ TrainError::Storage(_))) => {
+                    self.shared.metrics.train.storage_failures.inc();
+                    tracing::error!(%error, position = batch.first.0, "the batch waits for its storage");
+                    std::thread::sleep(STORAGE_RETRY);
                 }
+                done => done?,
             }
             self.operate(&batch, &pulse);
             self.checkpoint_if_due(&batch);
         }
+        if let Err(error) = self.settle() {
+            tracing::error!(%error, "rows of the last batches could not be published");
+        }
         self.checkpoint_at_end(&batch, &pulse);
         self.trainer.leave().map_err(TrainError::from)?;
         Ok(())
+    }
+
+    /// Learns `batch`, if it is not learned, and sees to what could not be published.
+    fn turn(&mut self, batch: &LearnBatch) -> Result<(), LearnerError> {
+        if batch.end > self.learned {
+            self.learn_anywhere(batch)?;
+        }
+        Ok(self.publish_failed()?)
     }
 
     /// Has the processes that train with this one go on from what it has learned.
@@ -308,11 +297,9 @@ impl Learner {
         Ok(())
     }
 
-    /// Score, train, update state, publish: one batch. A storage failure leaves everything as it was.
+    /// Score, train, update state, publish, replay: one batch. A storage failure leaves everything as it was.
     fn learn(&mut self, batch: &LearnBatch) -> Result<(), LearnerError> {
         let behind = self.shared.progress.indexed().0.saturating_sub(batch.end.0);
-        let states = self.shared.engine.states.clone();
-        let mut publication = None;
         batch.node_rows.set_seen(&self.node_rows);
         self.bring_copies(batch)?;
         if !batch.edges.is_empty() {
@@ -321,30 +308,32 @@ impl Learner {
             self.prepare(batch, &negatives, &choice)?;
             let mut beside = BesideStep::default();
             let rank = timed(&mut beside.rank, || self.mean_reciprocal_rank(batch))?;
-            let baseline = timed(&mut beside.baseline, || self.baseline(batch, &negatives));
+            self.keep_pairs_since(batch.kept.since);
             // The next batch draws from these, possibly during this batch's step.
             self.observe_destinations(batch);
             let exchanged = self.trainer.traffic();
-            let taken = match self.step(batch.first, behind) {
+            let mut baseline = None;
+            let taken = match self.step(batch, &negatives, behind, &mut baseline) {
                 // It was scored before the step, so only the step is retried.
                 Err(LearnerError::Train(error @ TrainError::Gpu(_))) => {
                     self.leave_gpu(error)?;
                     self.prepare(batch, &negatives, &choice)?;
-                    self.step(batch.first, behind)?
+                    self.step(batch, &negatives, behind, &mut baseline)?
                 }
                 done => done?,
             };
+            beside.baseline = baseline.map_or(0.0, |baseline| baseline.seconds);
+            let baseline = baseline.and_then(|baseline| baseline.average_precision);
             self.foresee();
             self.count_exchanged(exchanged, taken.mode);
             self.measure(batch, baseline, &taken.report, taken.mode, rank);
-            self.judge(batch, &taken.report.positive);
+            let scored = self.scored(batch, &taken.report.positive);
             let clock = Instant::now();
             if let Err(error) = self.promote(batch, &taken, baseline) {
                 // The verdict concerns weights that are lost.
                 self.leave_gpu(error)?;
             }
-            publication = Some(states.publication());
-            self.publish_batch(batch)?;
+            self.publish(batch, scored)?;
             beside.publish = clock.elapsed().as_secs_f64();
             self.observe_phases(&taken, &beside);
             if taken.mode == StepMode::Train {
@@ -354,24 +343,14 @@ impl Learner {
                     done => done?,
                 }
             }
+        } else {
+            self.publish(batch, Unjudged::default())?;
         }
-        let publication = publication.unwrap_or_else(|| states.publication());
-        batch.node_rows.set_later(&self.node_rows);
-        for node in batch.node_rows.nodes() {
-            states.touch(node);
-        }
-        self.forget(&batch.deleted);
-        self.learned = batch.end;
-        (self.decided, self.sampled) = (None, false);
-        self.shared.progress.set_learned(batch.end);
-        self.shared.progress.set_kept(batch.kept);
-        drop(publication);
-        self.observe_freshness(batch);
+        self.at_hand.begin_anew();
         self.shared.metrics.train.lag_events.set(behind.cast_signed());
         let bytes = self.bytes();
         self.shared.status.update(|report| {
             report.bytes = bytes;
-            report.position = batch.end;
             report.behind = behind;
             report.history = batch.is_history(self.options.began_unix_ms);
             report.model_version = self.version;

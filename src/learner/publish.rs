@@ -54,16 +54,12 @@ impl Learner {
     }
 
     /// The published version where the trainer computes, if there is one.
-    fn placed(&self) -> Option<Arc<Model>> {
+    pub(super) fn placed(&self) -> Option<Arc<Model>> {
         self.gate.as_ref().and_then(Gate::published).map(|published| self.trainer.place(published))
     }
 
-    /// Publishes the memory of the nodes of the batch that was just learned, its destinations with their types, and the
-    /// times of its pairs.
-    pub(super) fn publish_batch(&mut self, batch: &LearnBatch) -> Result<(), TrainError> {
-        let states = &self.shared.engine.states;
-        batch.dst.iter().for_each(|&node| states.touched.set_destination(node));
-        states.received.observe(&batch.dst, &batch.kinds);
+    /// Publishes the memory of the nodes of the batch that was just learned, and the times of its pairs.
+    pub(super) fn publish_batch(&mut self) -> Result<(), TrainError> {
         // The batch is learned: if a GPU fails, only the published rows are computed again.
         self.on_gpu(|learner| learner.publish_memory())?;
         let states = &self.shared.engine.states;
@@ -78,7 +74,7 @@ impl Learner {
         let states = &self.shared.engine.states;
         let Some(walks) = &self.trainer.state().walks else { return Ok(()) };
         walks.origin().into_iter().for_each(|origin| states.set_origin(origin));
-        let events = self.prepared.positives();
+        let events = self.at_hand.prepared.positives();
         for (&u, &v) in events.src.iter().zip(events.dst) {
             walks.pair(u, v).into_iter().for_each(|times| states.pairs.publish(PairTimes::key(u, v), times));
         }
@@ -91,7 +87,7 @@ impl Learner {
         let placed = self.placed();
         let model = placed.as_deref().unwrap_or_else(|| self.trainer.model());
         let rows = &self.shared.engine.stores.edge_features;
-        self.trainer.publish_learned(model, rows, &self.prepared, publish)
+        self.trainer.publish_learned(model, rows, &self.at_hand.prepared, publish)
     }
 
     /// Publishes the weights that serve requests, and what scores pairs.

@@ -16,22 +16,39 @@ use crate::log::LogError;
 use crate::metrics::Metrics;
 use crate::sampler::DeviceSampler;
 use crate::serving::QueryEngine;
+use crate::train::edgebank::EdgeBank;
+use crate::train::ranking::average_precision;
 use crate::train::{
     Negatives, Positives, PreparedBatch, Preparer, StepMode, StepReport, StreamNegatives, TrainError,
     Trainer, World,
 };
 
+/// What is known of a batch before its step.
+#[derive(Default)]
+pub(super) struct Preparation {
+    /// Its sample, if `sampled`, and what that reads.
+    pub prepared: PreparedBatch,
+    pub sampled: bool,
+    /// Its negatives, if they are drawn.
+    pub negatives: Option<Vec<NodeId>>,
+    /// How much of a step it gets, once that is decided.
+    pub decided: Option<Choice>,
+}
+
+impl Preparation {
+    /// Of another batch, of which nothing is known.
+    pub fn begin_anew(&mut self) {
+        (self.sampled, self.negatives, self.decided) = (false, None, None);
+    }
+}
+
 /// The batch after the current one.
 #[derive(Default)]
 pub(super) struct Ahead {
     pub batch: LearnBatch,
-    /// Its sample, if `sampled`.
-    pub prepared: PreparedBatch,
     /// Whether the feed has handed it out.
     pub filled: bool,
-    /// How much of a step it will get.
-    pub decided: Option<Choice>,
-    pub sampled: bool,
+    pub preparation: Preparation,
 }
 
 /// A step that was taken.
@@ -45,17 +62,26 @@ pub(super) struct Taken {
     pub gate_seconds: f64,
 }
 
+/// EdgeBank on the batch at hand.
+#[derive(Clone, Copy)]
+pub(super) struct Baseline {
+    /// Its average precision, if any event is scored.
+    pub average_precision: Option<f64>,
+    /// Seconds that it took.
+    pub seconds: f64,
+}
+
 impl Learner {
     /// How much of a step a batch gets that ends `behind` records before what is indexed. It is decided once.
     pub(super) fn decide(&mut self, batch: &LearnBatch, behind: u64) -> Choice {
-        let Self { decided, share, options, shared, .. } = self;
+        let Self { at_hand: Preparation { decided, .. }, share, options, shared, .. } = self;
         let lag = || Lag { waited: shared.progress.waited(batch.first), behind };
         decided.get_or_insert_with(|| Choice::of(batch, lag(), share, options)).clone()
     }
 
-    /// One random destination per edge.
-    pub(super) fn negatives(&self, batch: &LearnBatch) -> Vec<NodeId> {
-        negatives(&self.options, &self.pool, batch)
+    /// One random destination per edge: those that the batch was sampled with, if it was.
+    pub(super) fn negatives(&mut self, batch: &LearnBatch) -> Vec<NodeId> {
+        self.at_hand.negatives.take().unwrap_or_else(|| negatives(&self.options, &self.pool, batch))
     }
 
     /// Takes the destinations of a batch into those that later negatives are drawn from.
@@ -66,10 +92,10 @@ impl Learner {
 
     /// Gets the batch after the one that was learned last: the one that was fetched ahead, or what the feed has.
     pub(super) fn fetch(&mut self, batch: &mut LearnBatch, idle: Duration) -> Result<(), LogError> {
-        (self.decided, self.sampled) = (self.ahead.decided.take(), std::mem::take(&mut self.ahead.sampled));
+        self.at_hand.begin_anew();
         if std::mem::take(&mut self.ahead.filled) {
             std::mem::swap(batch, &mut self.ahead.batch);
-            std::mem::swap(&mut self.prepared, &mut self.ahead.prepared);
+            std::mem::swap(&mut self.at_hand, &mut self.ahead.preparation);
             return Ok(());
         }
         self.feed.fill(batch, self.options.batch_events, idle, self.options.batch_wait)
@@ -85,18 +111,26 @@ impl Learner {
         let preparer = self.trainer.preparer().publishing();
         let world = world(&self.shared.engine, (&self.node_rows, self.sampler.as_ref()), batch);
         let mailbox = &self.trainer.state().mailbox;
-        if !(self.sampled && self.prepared.mode() == choice.mode) {
-            sample(&preparer, &world, batch, negatives, choice, &mut self.prepared)?;
-            self.sampled = true;
+        let Preparation { prepared, sampled, .. } = &mut self.at_hand;
+        if !(*sampled && prepared.mode() == choice.mode) {
+            sample(&preparer, &world, batch, negatives, choice, prepared)?;
+            *sampled = true;
         }
-        preparer.expect(|node| mailbox.pending_event(node), &mut self.prepared);
-        preparer.gather(&world, &mut self.prepared)
+        preparer.expect(|node| mailbox.pending_event(node), prepared);
+        preparer.gather(&world, prepared)
     }
 
-    /// The step of the prepared batch, which begins at `first`. If `behind` more records fill a batch, that one is
-    /// sampled beside the step.
-    pub(super) fn step(&mut self, first: EdgeId, behind: u64) -> Result<Taken, LearnerError> {
+    /// The step of the prepared `batch`, and EdgeBank's scores of it, unless that is `known`. If `behind` more records
+    /// fill a batch, that one is sampled beside the step, and EdgeBank scores there too.
+    pub(super) fn step(
+        &mut self,
+        batch: &LearnBatch,
+        negatives: &[NodeId],
+        behind: u64,
+        known: &mut Option<Baseline>,
+    ) -> Result<Taken, LearnerError> {
         let Self {
+            bank,
             trainer,
             shared,
             options,
@@ -104,7 +138,7 @@ impl Learner {
             pool,
             node_rows,
             sampler,
-            prepared,
+            at_hand: Preparation { prepared, .. },
             ahead,
             helper,
             gate,
@@ -113,29 +147,38 @@ impl Learner {
         } = self;
         let sampler = sampler.as_ref();
         let preparer = trainer.preparer().publishing();
-        let mut step = || take_step(trainer, gate.as_ref(), &shared.metrics, prepared, first);
-        let known = behind >= options.batch_events as u64 && !ahead.filled;
-        let Some(helper) = helper.as_ref().filter(|_| known) else { return Ok(step()?) };
+        let in_time = trainer.model().needs().fanout > 0;
+        let mut measure = || {
+            known.get_or_insert_with(|| baseline(bank, batch, (prepared.scored(), negatives), in_time));
+        };
+        let mut step = || take_step(trainer, gate.as_ref(), &shared.metrics, prepared, batch.first);
+        let is_next_known = behind >= options.batch_events as u64 && !ahead.filled;
+        let Some(helper) = helper.as_ref().filter(|_| is_next_known) else {
+            measure();
+            return Ok(step()?);
+        };
         let (engine, progress) = (&shared.engine, &shared.progress);
         let prepare_next = || {
+            measure();
             let none = Duration::ZERO;
-            feed.fill(&mut ahead.batch, options.batch_events, none, none)?;
-            let batch = &ahead.batch;
-            ahead.filled = batch.end > batch.first;
+            let Ahead { batch, filled, preparation } = &mut *ahead;
+            feed.fill(batch, options.batch_events, none, none)?;
+            *filled = batch.end > batch.first;
             follow(sampler, &engine.stores.graph, batch);
             if batch.edges.is_empty() {
                 return Ok(());
             }
             let behind = progress.indexed().0.saturating_sub(batch.end.0);
             let lag = Lag { waited: progress.waited(batch.first), behind };
-            let choice = ahead.decided.insert(Choice::of(batch, lag, share, options));
+            let choice = preparation.decided.insert(Choice::of(batch, lag, share, options));
             // Rows of nodes are gathered at the batch's turn.
-            let (world, against) =
-                (world(engine, (node_rows, sampler), batch), negatives(options, pool, batch));
+            let world = world(engine, (node_rows, sampler), batch);
+            let against = preparation.negatives.insert(self::negatives(options, pool, batch));
             // A failure here is retried, and reported, at the batch's turn.
-            ahead.sampled = sample(&preparer, &world, batch, &against, choice, &mut ahead.prepared).is_ok();
-            if ahead.sampled {
-                preparer.announce(&world, &mut ahead.prepared);
+            let prepared = &mut preparation.prepared;
+            preparation.sampled = sample(&preparer, &world, batch, against, choice, prepared).is_ok();
+            if preparation.sampled {
+                preparer.announce(&world, prepared);
             }
             Ok::<(), LogError>(())
         };
@@ -152,6 +195,34 @@ fn negatives(options: &LearnerOptions, pool: &StreamNegatives, batch: &LearnBatc
     let (key, pairs) = ([options.seed, batch.first.0], (&batch.src[..], &batch.dst[..]));
     pool.draw(key, options.met_share, pairs, &mut drawn);
     drawn
+}
+
+/// Average precision of EdgeBank on the events of a batch that are `scored`. It sees what the model sees: earlier
+/// batches, and of this one the events strictly before the one that is scored, if the model samples neighbors in time.
+/// Afterwards it has seen the batch.
+fn baseline(
+    bank: &mut EdgeBank,
+    batch: &LearnBatch,
+    (scored, negatives): (&[u32], &[NodeId]),
+    in_time: bool,
+) -> Baseline {
+    let (clock, LearnBatch { src, dst, times, .. }) = (Instant::now(), batch);
+    let average_precision = if scored.is_empty() {
+        bank.observe(src, dst, times);
+        None
+    } else {
+        let (positive, negative) = if in_time {
+            bank.score_in_time(src, dst, negatives, times)
+        } else {
+            let scores = (bank.scores(src, dst), bank.scores(src, negatives));
+            bank.observe(src, dst, times);
+            scores
+        };
+        let of_scored =
+            |scores: &[f32]| scored.iter().map(|&place| scores[place as usize]).collect::<Vec<f32>>();
+        average_precision(&of_scored(&positive), &of_scored(&negative))
+    };
+    Baseline { average_precision, seconds: clock.elapsed().as_secs_f64() }
 }
 
 fn sample(

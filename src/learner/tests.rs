@@ -217,6 +217,7 @@ impl Learner {
             self.learn_anywhere(&batch).unwrap();
             batches.push(batch.clone());
         }
+        self.settle().unwrap();
         batches
     }
 }
@@ -617,7 +618,7 @@ fn preparing_the_next_batch_early_changes_nothing() {
         let (mut batch, mut cuts, mut ahead) = (LearnBatch::default(), Vec::new(), 0);
         while learner.learned < rig.log.end() {
             learner.fetch(&mut batch, IDLE).unwrap();
-            ahead += usize::from(learner.sampled);
+            ahead += usize::from(learner.at_hand.sampled);
             learner.learn(&batch).unwrap();
             cuts.push((batch.first, batch.end, batch.deleted.clone()));
         }
@@ -661,7 +662,7 @@ fn quality_is_measured_without_dropout() {
     let negatives = Negatives { src: &batch.src, dst: &against };
     let expected = learner.trainer.score_pairs(&world, &positives, &negatives).unwrap();
     learner.prepare(&batch, &against, &Choice::all(StepMode::Train)).unwrap();
-    let taken = learner.step(batch.first, 0).unwrap();
+    let taken = learner.step(&batch, &against, 0, &mut None).unwrap();
     assert_eq!(taken.mode, StepMode::Train);
     assert_eq!((taken.report.positive, taken.report.negative), expected);
 }

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::device::cuda::{CudaBuffer, CudaError, PendingCopy};
+use crate::device::cuda::{CudaBuffer, CudaError, DetachedCopy, PendingCopy};
 use crate::device::matmul::{View, ViewMut};
 use crate::device::{Device, DeviceBuffer};
 
@@ -235,6 +235,17 @@ impl Tensor {
     pub fn fetch(self) -> Fetched {
         let coming = self.buffer.fetch();
         Fetched { tensor: self, coming }
+    }
+
+    /// Asks the GPU that has it for the values, for any thread to wait for.
+    ///
+    /// # Errors
+    /// The GPU's work has a fault.
+    ///
+    /// # Panics
+    /// If it is on the CPU.
+    pub fn detach(&self) -> Result<DetachedCopy<f32>, CudaError> {
+        self.buffer.detach()
     }
 
     /// A copy of the values in host memory.

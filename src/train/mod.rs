@@ -53,6 +53,7 @@ pub use leading::FollowError;
 pub use met::{MetDestinations, met_share};
 pub use negative::DestinationPool;
 pub use prepare::{PreparedBatch, Preparer};
+pub use publish::ComingRows;
 pub use rank_steps::{RANKS_MAX, not_shared};
 pub use ranks::RanksError;
 pub use save::{LoadError, SavedTrainer};

@@ -1,10 +1,13 @@
 //! What [`Trainer`] hands over to readers: the rows that serving reads of nodes.
+//!
+//! A GPU computes them behind the step, and they need not be waited for ([`ComingRows`]).
 
 use rayon::prelude::*;
 
 use super::inference::CHUNK_ROWS;
 use super::prepare::PreparedBatch;
 use super::trainer::{Scratch, TrainError, Trainer};
+use crate::device::cuda::{CudaError, DetachedCopy};
 use crate::device::{Device, matmul};
 use crate::event::{EventTime, NodeId};
 use crate::feature::FeatureStore;
@@ -14,6 +17,46 @@ use crate::nn::{Mode, Tape, TapePool, Tensor};
 
 /// Rows that one thread computes at a time.
 const PUBLISHED_ROWS: usize = 64;
+
+/// Rows that a GPU computes of the nodes of a batch, for any thread to wait for and to hand over.
+pub struct ComingRows {
+    nodes: Vec<NodeId>,
+    /// Of each node the time of its last event, if it has any.
+    updated: Vec<Option<EventTime>>,
+    /// `[nodes, width]`; none of a model whose nodes have no rows.
+    values: Option<DetachedCopy<f32>>,
+    width: usize,
+}
+
+impl ComingRows {
+    /// The nodes.
+    #[must_use]
+    pub fn nodes(&self) -> &[NodeId] {
+        &self.nodes
+    }
+
+    /// The rows. Waits for them.
+    ///
+    /// # Errors
+    /// A fault of the GPU.
+    pub fn wait(&self) -> Result<Vec<f32>, CudaError> {
+        self.values.as_ref().map_or_else(|| Ok(Vec::new()), DetachedCopy::wait)
+    }
+
+    /// Hands `f` each of the `rows` that came, as [`Trainer::publish_rows`] does.
+    pub fn hand_over(&self, rows: &[f32], mut f: impl FnMut(NodeId, &[f32], EventTime)) {
+        for (i, (&node, updated)) in self.nodes.iter().zip(&self.updated).enumerate() {
+            let row = &rows[i * self.width..][..self.width];
+            if let Some(last) = updated.filter(|_| is_finite(row)) {
+                f(node, row, last);
+            }
+        }
+    }
+}
+
+fn is_finite(row: &[f32]) -> bool {
+    row.iter().all(|value| value.is_finite())
+}
 
 impl Trainer {
     /// Hands `f` what serving reads of each of `nodes` (distinct nodes): its memory row after its
@@ -73,13 +116,44 @@ impl Trainer {
         batch: &PreparedBatch,
         mut f: impl FnMut(NodeId, &[f32], EventTime),
     ) -> Result<(), TrainError> {
-        let Scratch { tables, edges, .. } = &mut *self.scratch.lock();
-        let places = edges.place(model.device(), &batch.rows);
+        if *model.device() != Device::Cpu {
+            let coming = self.ask_rows(model, batch)?;
+            coming.hand_over(&coming.wait()?, f);
+            return Ok(model.device().check()?);
+        }
+        let Scratch { tables, .. } = &mut *self.scratch.lock();
         for (chunk, nodes) in batch.touched().chunks(CHUNK_ROWS).enumerate() {
-            let messages = batch.rows.next_messages().at(places.as_ref()).from(chunk * CHUNK_ROWS);
+            let messages = batch.rows.next_messages().from(chunk * CHUNK_ROWS);
             self.publish_chunk(model, tables, nodes, messages, &mut f)?;
         }
         Ok(())
+    }
+
+    /// Asks the GPU that computes for the rows of [`Self::publish_prepared`], and does not wait for them.
+    ///
+    /// # Errors
+    /// The GPU's.
+    ///
+    /// # Panics
+    /// If the batch was not prepared to be published, or the CPU computes.
+    pub fn ask_rows(&self, model: &Model, batch: &PreparedBatch) -> Result<ComingRows, TrainError> {
+        let Scratch { pool, edges, .. } = &mut *self.scratch.lock();
+        let (device, nodes) = (model.device(), batch.touched());
+        let places = edges.place(device, &batch.rows);
+        let messages = batch.rows.next_messages().at(places.as_ref());
+        let mut tape = Tape::pooled(device, &model.parameters, Mode::Inference, pool);
+        let rows = model.fresh_memory(&mut tape, (&self.state).into(), nodes, messages);
+        let rows = tape.take_value(rows);
+        drop(tape);
+        let width = rows.cols();
+        let values = if width > 0 { rows.detach().map(Some) } else { Ok(None) };
+        pool.give(rows);
+        if values.is_err() {
+            // The fault that is why.
+            device.check()?;
+        }
+        let updated = nodes.iter().map(|&node| self.state.last_event(node)).collect();
+        Ok(ComingRows { nodes: nodes.to_vec(), updated, values: values?, width })
     }
 
     /// As [`Self::publish_prepared`]; if the batch was prepared for a GPU that failed since, its rows are read again.
@@ -139,7 +213,7 @@ impl Trainer {
                     walks.write_row(node, &mut joined[width..]);
                     row = &joined;
                 }
-                if row.iter().all(|value| value.is_finite()) {
+                if is_finite(row) {
                     f(node, row, last);
                 }
             }

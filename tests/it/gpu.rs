@@ -15,6 +15,7 @@ mod layers;
 mod learning;
 mod linear;
 mod mixing;
+mod publish;
 mod reduce;
 mod rows;
 mod sample;

@@ -119,6 +119,10 @@ fn tests_of_a_device_fail_without_waits() {
     }
     let tests = [
         ("EVERGRAPH_STANDIN_WAITS", "gpu::staging::downloads_are_read_after_a_wait"),
+        (
+            "EVERGRAPH_STANDIN_WAITS",
+            "gpu::publish::rows_of_a_batch_are_the_same_whenever_they_are_waited_for",
+        ),
         ("EVERGRAPH_STANDIN_WAITS", "gpu::train::memory_stays_on_the_gpu_from_step_to_step"),
         ("EVERGRAPH_STANDIN_WAITS", "gpu::sampling::graphmixer_learns_from_samples_and_rows_of_a_gpu"),
         ("EVERGRAPH_STANDIN_ORDERS", "gpu::rows::what_goes_to_another_stream"),

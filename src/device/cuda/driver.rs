@@ -85,6 +85,17 @@ pub(super) enum Mark {
     Simulated(Instant),
 }
 
+/// What a place is for.
+#[derive(Clone, Copy)]
+pub(super) enum Marking {
+    /// To be waited for.
+    Plain,
+    /// To be asked for its time.
+    Timed,
+    /// To be waited for by a thread that sleeps, where others spin.
+    Patient,
+}
+
 impl Queue {
     pub fn is(&self, other: &Self) -> bool {
         match (self, other) {
@@ -110,11 +121,15 @@ impl Queue {
         }
     }
 
-    pub fn record(&self, timed: bool) -> Result<Mark, Fault> {
-        use sys::CUevent_flags::{CU_EVENT_DEFAULT, CU_EVENT_DISABLE_TIMING};
+    pub fn record(&self, marking: Marking) -> Result<Mark, Fault> {
         match self {
             Self::Nvidia(stream) => {
-                let flags = if timed { CU_EVENT_DEFAULT } else { CU_EVENT_DISABLE_TIMING };
+                use sys::CUevent_flags as Flags;
+                let flags = match marking {
+                    Marking::Plain => Flags::CU_EVENT_DISABLE_TIMING,
+                    Marking::Timed => Flags::CU_EVENT_DEFAULT,
+                    Marking::Patient => Flags::CU_EVENT_BLOCKING_SYNC,
+                };
                 Ok(Mark::Nvidia(stream.record_event(Some(flags))?))
             }
             Self::Simulated(..) => Ok(Mark::Simulated(Instant::now())),

@@ -79,7 +79,7 @@ pub(super) use module::architecture;
 pub use nvrtc::{Compiled, version as nvrtc_version};
 pub use pace::Launching;
 pub use pages::TierOptions;
-pub use pooled_buffer::{PendingCopy, PooledBuffer};
+pub use pooled_buffer::{DetachedCopy, PendingCopy, PooledBuffer};
 pub use row_room::{RowRoom, RowsInPlace};
 pub use simulator::Simulator;
 pub use staging::{Fetched, Staging};

@@ -7,7 +7,7 @@ use bytemuck::Pod;
 
 use super::error::CudaError;
 use super::memory::CudaBuffer;
-use super::staging::Fetched;
+use super::staging::{Detached, Fetched};
 use super::work::CudaWork;
 
 const CLEARING: &str = "clearing memory";
@@ -76,6 +76,21 @@ impl<T: Pod> PooledBuffer<T> {
         PendingCopy { values, len, work: self.work.clone() }
     }
 
+    /// Asks for the first `len` values, for any thread to wait for. Not while a step is recorded.
+    ///
+    /// # Errors
+    /// The work has a fault, which [`check`](CudaWork::check) returns.
+    pub fn detach(&self, len: usize) -> Result<DetachedCopy<T>, CudaError> {
+        let mut values = None;
+        self.work.run(|_| {
+            let buffer = self.get()?;
+            values = Some(self.work.staged(|staging| staging.download_detached(buffer, len))?);
+            Ok(())
+        });
+        let values = values.ok_or_else(CudaError::no_buffer)?;
+        Ok(DetachedCopy { values, work: self.work.clone() })
+    }
+
     /// The first `len` values, zeros after a fault. Waits.
     #[must_use]
     pub fn read(&self, len: usize) -> Vec<T> {
@@ -107,6 +122,26 @@ impl<T: Pod> PendingCopy<T> {
             None => Ok(()),
         });
         all.resize(end, T::zeroed());
+    }
+}
+
+/// Values that are on their way from a GPU, for any thread to wait for while others ask that GPU for more.
+pub struct DetachedCopy<T: Pod> {
+    values: Detached<T>,
+    work: Arc<CudaWork>,
+}
+
+impl<T: Pod> DetachedCopy<T> {
+    /// The values. Waits for them.
+    ///
+    /// # Errors
+    /// A fault of the GPU.
+    pub fn wait(&self) -> Result<Vec<T>, CudaError> {
+        // Whoever asks for more meanwhile needs the rooms.
+        self.values.wait()?;
+        // Locked together, since they take each other's place.
+        let (staging, spare) = (self.work.staging.lock(), self.work.spare.lock());
+        self.values.read([staging.as_ref(), spare.as_ref()])
     }
 }
 

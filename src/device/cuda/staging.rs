@@ -32,7 +32,7 @@ use super::context::Cuda;
 use super::error::{CudaError, During};
 use super::launch::check_len;
 use super::memory::CudaBuffer;
-use super::stream::Stream;
+use super::stream::{Event, Stream};
 
 const UPLOADING: &str = "uploading through pinned memory";
 const DOWNLOADING: &str = "downloading through pinned memory";
@@ -64,6 +64,13 @@ struct Late {
 pub struct Fetched<T: Pod> {
     bytes: Arc<OnceLock<Vec<u8>>>,
     kind: PhantomData<T>,
+}
+
+/// Values on their way from a GPU that any thread can wait for, while others are asked for.
+pub struct Detached<T: Pod> {
+    values: Fetched<T>,
+    /// Behind their copy.
+    end: Event,
 }
 
 impl Staging {
@@ -157,11 +164,11 @@ impl Staging {
         check_len(DOWNLOADING, &[("the buffer", from.len(), len)])?;
         let (bytes, fetched) = (len * size_of::<T>(), Fetched::new());
         if bytes == 0 {
-            fetched.is(Vec::new());
+            fetched.are(Vec::new());
             return Ok(fetched);
         }
         let Some(first) = self.take(DOWNLOADING, from.stream(), bytes)? else {
-            fetched.is(bytemuck::cast_slice(&from.copy_front_to_host(len)?).to_vec());
+            fetched.are(bytemuck::cast_slice(&from.copy_front_to_host(len)?).to_vec());
             return Ok(fetched);
         };
         // SAFETY: as in `upload`; nobody looks at these bytes before the stream has been waited for.
@@ -169,6 +176,20 @@ impl Staging {
             .during(DOWNLOADING, || format!("{len} values of {} bytes", size_of::<T>()))?;
         self.late.push(Late { first, bytes, to: Arc::downgrade(&fetched.bytes) });
         Ok(fetched)
+    }
+
+    /// As [`download`](Self::download), for values that are waited for beside what the stream is asked for next. Not
+    /// while the stream is recorded.
+    ///
+    /// # Errors
+    /// As for [`download`](Self::download).
+    pub fn download_detached<T: Pod>(
+        &mut self,
+        from: &CudaBuffer<T>,
+        len: usize,
+    ) -> Result<Detached<T>, CudaError> {
+        let values = self.download(from, len)?;
+        Ok(Detached { values, end: from.stream().record_patient()? })
     }
 
     /// A step is over and has been waited for: all of the room may be given out again. If it has not been, this waits;
@@ -245,8 +266,17 @@ impl Staging {
     /// Values that have come from the GPU.
     fn values(&self, late: &Late) -> &[u8] {
         assert!(late.first + late.bytes <= self.settled, "a copy that was waited for");
-        // SAFETY: `take` gave out these bytes, which always hold something, and nobody writes them: every stream that
-        // was asked for a copy up to there has been waited for, and they are not given out again before `settled` is 0.
+        // SAFETY: every stream that was asked for a copy up to there has been waited for.
+        unsafe { self.arrived(late) }
+    }
+
+    /// The same.
+    ///
+    /// # Safety
+    /// Their copy has been waited for.
+    unsafe fn arrived(&self, late: &Late) -> &[u8] {
+        // SAFETY: `take` gave out these bytes, which always hold something, and nobody writes them: their copy is over,
+        // and they are not given out again as long as `late` is known.
         unsafe { std::slice::from_raw_parts(self.place(late.first), late.bytes) }
     }
 
@@ -267,8 +297,13 @@ impl<T: Pod> Fetched<T> {
         Self { bytes: Arc::default(), kind: PhantomData }
     }
 
-    fn is(&self, bytes: Vec<u8>) {
+    fn are(&self, bytes: Vec<u8>) {
         let _ = self.bytes.set(bytes);
+    }
+
+    /// Whether `late` is these values.
+    fn is(&self, late: &Late) -> bool {
+        late.to.as_ptr() == Arc::as_ptr(&self.bytes)
     }
 
     /// The values. `staging`, which was asked for them, waits for them if nobody has.
@@ -287,20 +322,54 @@ impl<T: Pod> Fetched<T> {
     /// As for [`read`](Self::read).
     pub fn append_to(&self, values: &mut Vec<T>, staging: &mut Staging) -> Result<(), CudaError> {
         if let Some(bytes) = self.bytes.get() {
-            values.extend(bytes.chunks_exact(size_of::<T>().max(1)).map(bytemuck::pod_read_unaligned::<T>));
+            values.extend(plain::<T>(bytes));
             return Ok(());
         }
-        let is_it = |late: &Late| late.to.as_ptr() == Arc::as_ptr(&self.bytes);
-        let place = staging.late.iter().position(is_it).ok_or_else(|| CudaError::Arguments {
-            operation: DOWNLOADING,
-            mismatch: "values that were asked for through other pinned memory".into(),
-        })?;
+        let place = staging.late.iter().position(|late| self.is(late)).ok_or_else(CudaError::other_room)?;
         if staging.late[place].first + staging.late[place].bytes > staging.settled {
             staging.settle()?;
         }
         // Room is given out by lines, so that it begins where any plain type may.
         values.extend_from_slice(bytemuck::cast_slice(staging.values(&staging.late[place])));
         Ok(())
+    }
+}
+
+impl<T: Pod> Detached<T> {
+    /// Waits until the values are there.
+    ///
+    /// # Errors
+    /// A fault of the GPU.
+    pub fn wait(&self) -> Result<(), CudaError> {
+        self.end.synchronize()
+    }
+
+    /// The values, of which one of `rooms` was asked. Waits.
+    ///
+    /// # Errors
+    /// A fault of the GPU, or none of `rooms` was asked for them.
+    pub fn read(&self, rooms: [Option<&Staging>; 2]) -> Result<Vec<T>, CudaError> {
+        self.wait()?;
+        if let Some(bytes) = self.values.bytes.get() {
+            return Ok(plain(bytes).collect());
+        }
+        let of = |room: &'_ Staging| room.late.iter().position(|late| self.values.is(late));
+        let found = rooms.into_iter().flatten().find_map(|room| Some((room, of(room)?)));
+        let (room, place) = found.ok_or_else(CudaError::other_room)?;
+        // SAFETY: the event behind its copy has been waited for.
+        Ok(plain(unsafe { room.arrived(&room.late[place]) }).collect())
+    }
+}
+
+/// Values of a plain type, wherever their bytes begin.
+fn plain<T: Pod>(bytes: &[u8]) -> impl Iterator<Item = T> {
+    bytes.chunks_exact(size_of::<T>().max(1)).map(bytemuck::pod_read_unaligned)
+}
+
+impl CudaError {
+    fn other_room() -> Self {
+        let mismatch = "values that were asked for through other pinned memory".into();
+        Self::Arguments { operation: DOWNLOADING, mismatch }
     }
 }
 

@@ -10,7 +10,7 @@ use cudarc::driver::{CudaContext, result};
 
 use super::bus::Bus;
 use super::context::{TIMING_VERSION_MIN, driver_version, shown};
-use super::driver::{Driver, Fault, Mark, Queue};
+use super::driver::{Driver, Fault, Mark, Marking, Queue};
 use super::error::{CudaError, During};
 use super::recording::Recording;
 use super::simulator::Simulator;
@@ -72,7 +72,15 @@ impl Stream {
     /// # Errors
     /// The driver's.
     pub fn record(&self) -> Result<Event, CudaError> {
-        self.event(false)
+        self.event(Marking::Plain)
+    }
+
+    /// The same; a thread that waits for it sleeps.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn record_patient(&self) -> Result<Event, CudaError> {
+        self.event(Marking::Patient)
     }
 
     /// The same, which can also be asked for its time.
@@ -80,13 +88,13 @@ impl Stream {
     /// # Errors
     /// The driver's.
     pub fn record_timed(&self) -> Result<Event, CudaError> {
-        self.event(true)
+        self.event(Marking::Timed)
     }
 
-    fn event(&self, timed: bool) -> Result<Event, CudaError> {
+    fn event(&self, marking: Marking) -> Result<Event, CudaError> {
         let operation = "recording an event";
         self.at_once(operation)?;
-        let mark = self.queue.record(timed).during(operation, || self.to_string())?;
+        let mark = self.queue.record(marking).during(operation, || self.to_string())?;
         Ok(Event { mark, place: self.queue.driver().ordinal() })
     }
 

@@ -83,6 +83,8 @@ fn shown(trainer: Trainer) -> (Vec<f32>, Vec<Option<EventTime>>, u64, i64) {
     let mut rows = vec![0.0; nodes.len() * states.dimension()];
     states.gather(&nodes, 0..states.dimension(), &mut rows);
     let times = nodes.iter().map(|&node| states.updated(node)).collect();
+    let positions = [rig.shared.progress.learned(), rig.shared.status.report().position];
+    assert_eq!(positions, [rig.shared.progress.indexed(); 2], "readers have all of it");
     let applied = rig.shared.status.report().applied;
     (rows, times, applied, rig.shared.metrics.device.degraded.get())
 }

@@ -35,7 +35,7 @@ fn learn_next(learner: &mut Learner, batch: &mut LearnBatch, ahead: bool) -> (Ve
     batch.node_rows.set_seen(&learner.node_rows);
     let negatives = learner.negatives(batch);
     learner.prepare(batch, &negatives, &Choice::all(StepMode::Train)).unwrap();
-    let scores = learner.trainer.score_prepared(&learner.prepared).unwrap();
+    let scores = learner.trainer.score_prepared(&learner.at_hand.prepared).unwrap();
     let engine = learner.shared.engine.clone();
     let world = step::world(&engine, (&engine.stores.node_features, None), batch);
     let (mut newest, preparer) = (PreparedBatch::default(), learner.trainer.preparer());

@@ -113,7 +113,7 @@ fn a_batch_in_overload_is_learned_in_part_and_remembered_as_a_whole() {
         let memory: Vec<Option<Vec<f32>>> = (0..20)
             .map(|node| learner.trainer.state().written_row(NodeId(node)).map(|(row, _)| row.to_vec()))
             .collect();
-        (learner.prepared.scored().to_vec(), (status.trained, status.skipped, status.applied), memory)
+        (learner.at_hand.prepared.scored().to_vec(), (status.trained, status.skipped, status.applied), memory)
     };
     let (scored, counts, memory) = run(0.5);
     assert_eq!((scored.len(), counts), (20, (40, 40, 80)));

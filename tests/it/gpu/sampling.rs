@@ -4,7 +4,7 @@
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use evergraph::device::rng;
@@ -327,17 +327,19 @@ impl Rig {
         self.shared.progress.set_indexed(self.log.end());
     }
 
-    /// Waits until all is learned.
-    fn learned(&self) {
-        let since = Instant::now();
-        while self.shared.progress.learned() < self.log.end() {
-            assert!(
-                since.elapsed() < Duration::from_secs(240),
-                "{:?} is learned",
-                self.shared.progress.learned()
-            );
-            std::thread::sleep(Duration::from_millis(5));
-        }
+    /// Waits until all is learned, and the turn of the loop is over in which it was: replays come last.
+    fn learned(&self, turns: &AtomicUsize) {
+        let until = |done: &dyn Fn() -> bool| {
+            let since = Instant::now();
+            while !done() {
+                let position = self.shared.progress.learned();
+                assert!(since.elapsed() < Duration::from_secs(240), "{position:?} is learned");
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        };
+        until(&|| self.shared.progress.learned() >= self.log.end());
+        let turn = turns.load(Ordering::Acquire);
+        until(&|| turns.load(Ordering::Acquire) > turn);
     }
 
     fn learner(&self, folder: &Path, room: Room) -> Learner {
@@ -395,15 +397,19 @@ impl Drop for Stopping<'_> {
 /// were drawn, and edge rows read, on the GPU and on the CPU.
 fn learn(room: Room) -> (Vec<Vec<u32>>, [u64; 4]) {
     let folder = tempfile::tempdir().unwrap();
-    let (mut rig, stop) = (Rig::new(folder.path()), AtomicBool::new(false));
+    let (mut rig, stop, turns) = (Rig::new(folder.path()), AtomicBool::new(false), AtomicUsize::new(0));
     rig.append(12);
     let learner = rig.learner(folder.path(), room);
     std::thread::scope(|scope| {
-        let ended = scope.spawn(|| learner.run(&stop, || ()));
+        let ended = scope.spawn(|| {
+            learner.run(&stop, || {
+                turns.fetch_add(1, Ordering::AcqRel);
+            })
+        });
         let stopping = Stopping(&stop);
         for batches in [0, 1, 5, 2] {
             rig.append(batches);
-            rig.learned();
+            rig.learned(&turns);
         }
         drop(stopping);
         ended.join().unwrap().unwrap();
