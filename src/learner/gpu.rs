@@ -41,11 +41,11 @@ impl Learner {
         self.trainer.follow_rows(&stores.edge_features, batch.end)
     }
 
-    /// Announces the batch that was sampled beside the step that was just taken, so that a GPU brings in its edge rows
-    /// while the CPU measures and publishes.
+    /// Announces the batch that was sampled beside the step that was just taken, if it was too late for that to
+    /// announce it, so that a GPU brings in its edge rows while the CPU measures and publishes.
     pub(super) fn foresee(&mut self) {
         let next = &mut self.ahead.preparation;
-        if !(self.ahead.filled && next.sampled) {
+        if !(self.ahead.filled && next.sampled) || next.foreseen {
             return;
         }
         let (preparer, mailbox) = (self.trainer.preparer().publishing(), &self.trainer.state().mailbox);

@@ -13,6 +13,7 @@
 //! to the cursor. They are in the checkpoint all the same, so that a start need not read the log up to there; where the
 //! settings ask for others, it does. Quality begins anew.
 
+mod ahead;
 mod catch_up;
 pub mod checkpoint;
 mod checkpointing;
@@ -64,10 +65,10 @@ pub use status::{Durable, GateReport, LearnerBytes, LearnerReport, LearnerStatus
 pub use stream_state::{Around, StreamState};
 pub use threads::{step_thread_count, step_threads};
 
+use self::ahead::{Ahead, Preparation};
 use self::measure::{BesideStep, RANKS_AT_ONCE, quality_window, timed};
 use self::publisher::Publisher;
 use self::reflected::Unpublished;
-use self::step::{Ahead, Preparation};
 use self::unusual::Unjudged;
 use crate::device::exchange::Exchange;
 use crate::event::{EdgeId, NodeId};

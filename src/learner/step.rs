@@ -3,13 +3,17 @@
 //! Everything that storage can fail comes first and changes nothing, so such a batch is simply retried.
 //!
 //! While the loop is behind, the next batch is known: it is sampled beside the step, and its rows are announced, so
-//! that the disk reads them meanwhile. It sees the same graph as it would at its turn.
+//! that the disk reads them meanwhile. It sees the same graph as it would at its turn. If it is sampled by the time the
+//! GPU computes the step, that is also when it is decided which of its edge rows the GPU brings in behind the step.
 
 use std::time::{Duration, Instant};
 
-use super::gpu::follow;
+use crossbeam_channel::bounded;
+
+use super::ahead::{Next, Preparation};
 use super::pace::{Choice, Lag};
 use super::{Gate, LearnBatch, Learner, LearnerError, LearnerOptions, Predicted};
+use crate::device::Device;
 use crate::event::{EdgeId, NodeId};
 use crate::feature::FeatureStore;
 use crate::log::LogError;
@@ -19,37 +23,12 @@ use crate::serving::QueryEngine;
 use crate::train::edgebank::EdgeBank;
 use crate::train::ranking::average_precision;
 use crate::train::{
-    Negatives, Positives, PreparedBatch, Preparer, StepMode, StepReport, StreamNegatives, TrainError,
-    Trainer, World,
+    Meanwhile, Negatives, Positives, PreparedBatch, Preparer, StepMode, StepReport, StreamNegatives,
+    TrainError, Trainer, World,
 };
 
-/// What is known of a batch before its step.
-#[derive(Default)]
-pub(super) struct Preparation {
-    /// Its sample, if `sampled`, and what that reads.
-    pub prepared: PreparedBatch,
-    pub sampled: bool,
-    /// Its negatives, if they are drawn.
-    pub negatives: Option<Vec<NodeId>>,
-    /// How much of a step it gets, once that is decided.
-    pub decided: Option<Choice>,
-}
-
-impl Preparation {
-    /// Of another batch, of which nothing is known.
-    pub fn begin_anew(&mut self) {
-        (self.sampled, self.negatives, self.decided) = (false, None, None);
-    }
-}
-
-/// The batch after the current one.
-#[derive(Default)]
-pub(super) struct Ahead {
-    pub batch: LearnBatch,
-    /// Whether the feed has handed it out.
-    pub filled: bool,
-    pub preparation: Preparation,
-}
+/// How long a step that a GPU computes waits for the sample of the next batch: less than most steps take.
+const SAMPLE_WAIT: Duration = Duration::from_millis(1);
 
 /// A step that was taken.
 pub(super) struct Taken {
@@ -129,59 +108,39 @@ impl Learner {
         behind: u64,
         known: &mut Option<Baseline>,
     ) -> Result<Taken, LearnerError> {
-        let Self {
-            bank,
-            trainer,
-            shared,
-            options,
-            feed,
-            pool,
-            node_rows,
-            sampler,
-            at_hand: Preparation { prepared, .. },
-            ahead,
-            helper,
-            gate,
-            share,
-            ..
-        } = self;
-        let sampler = sampler.as_ref();
+        let Self { bank, trainer, shared, options, at_hand: Preparation { prepared, .. }, gate, .. } = self;
         let preparer = trainer.preparer().publishing();
-        let in_time = trainer.model().needs().fanout > 0;
+        let (in_time, on_gpu) = (trainer.model().needs().fanout > 0, *trainer.device() != Device::Cpu);
         let mut measure = || {
             known.get_or_insert_with(|| baseline(bank, batch, (prepared.scored(), negatives), in_time));
         };
-        let mut step = || take_step(trainer, gate.as_ref(), &shared.metrics, prepared, batch.first);
-        let is_next_known = behind >= options.batch_events as u64 && !ahead.filled;
-        let Some(helper) = helper.as_ref().filter(|_| is_next_known) else {
-            measure();
-            return Ok(step()?);
+        let mut step = |meanwhile: Meanwhile<'_>| {
+            take_step(trainer, gate.as_ref(), &shared.metrics, (prepared, meanwhile), batch.first)
         };
-        let (engine, progress) = (&shared.engine, &shared.progress);
+        let is_next_known = behind >= options.batch_events as u64 && !self.ahead.filled;
+        let Some(helper) = self.helper.as_ref().filter(|_| is_next_known) else {
+            measure();
+            return Ok(step(Meanwhile::default())?);
+        };
+        let (feed, share, ahead) = (&mut self.feed, &mut self.share, &mut self.ahead);
+        let (pool, node_rows, sampler) = (&self.pool, &self.node_rows, self.sampler.as_ref());
+        let next = Next { feed, share, pool, node_rows, sampler, shared, options, preparer: &preparer };
+        let (sender, sampled) = bounded::<&mut Preparation>(1);
         let prepare_next = || {
+            let sampled = next.fetch_and_sample(ahead);
+            // Nobody takes it where the step is over.
+            let sampled = sampled.map(|next| next.map(|next| drop(sender.send(next))));
             measure();
-            let none = Duration::ZERO;
-            let Ahead { batch, filled, preparation } = &mut *ahead;
-            feed.fill(batch, options.batch_events, none, none)?;
-            *filled = batch.end > batch.first;
-            follow(sampler, &engine.stores.graph, batch);
-            if batch.edges.is_empty() {
-                return Ok(());
-            }
-            let behind = progress.indexed().0.saturating_sub(batch.end.0);
-            let lag = Lag { waited: progress.waited(batch.first), behind };
-            let choice = preparation.decided.insert(Choice::of(batch, lag, share, options));
-            // Rows of nodes are gathered at the batch's turn.
-            let world = world(engine, (node_rows, sampler), batch);
-            let against = preparation.negatives.insert(self::negatives(options, pool, batch));
-            // A failure here is retried, and reported, at the batch's turn.
-            let prepared = &mut preparation.prepared;
-            preparation.sampled = sample(&preparer, &world, batch, against, choice, prepared).is_ok();
-            if preparation.sampled {
-                preparer.announce(&world, prepared);
-            }
-            Ok::<(), LogError>(())
+            sampled
         };
+        let mut foresee = |trainer: &mut Trainer| {
+            if let Ok(next) = sampled.recv_timeout(SAMPLE_WAIT) {
+                preparer.expect_behind(&[prepared], &trainer.state().mailbox, &mut next.prepared);
+                trainer.foresee(&shared.engine.stores.edge_features, &next.prepared);
+                next.foreseen = true;
+            }
+        };
+        let step = || step(Meanwhile { work: if on_gpu { Some(&mut foresee) } else { None }, next: None });
         let (prepared_next, stepped, _) = helper.beside(prepare_next, step);
         let stepped = stepped?;
         prepared_next?;
@@ -190,7 +149,7 @@ impl Learner {
 }
 
 /// One destination per edge of the batch.
-fn negatives(options: &LearnerOptions, pool: &StreamNegatives, batch: &LearnBatch) -> Vec<NodeId> {
+pub(super) fn negatives(options: &LearnerOptions, pool: &StreamNegatives, batch: &LearnBatch) -> Vec<NodeId> {
     let mut drawn = Vec::new();
     let (key, pairs) = ([options.seed, batch.first.0], (&batch.src[..], &batch.dst[..]));
     pool.draw(key, options.met_share, pairs, &mut drawn);
@@ -225,7 +184,11 @@ fn baseline(
     Baseline { average_precision, seconds: clock.elapsed().as_secs_f64() }
 }
 
-fn sample(
+/// Samples `batch` in the view that it gets.
+///
+/// # Errors
+/// Storage failed.
+pub(super) fn sample(
     preparer: &Preparer,
     world: &World<'_>,
     batch: &LearnBatch,
@@ -244,7 +207,7 @@ fn take_step(
     trainer: &mut Trainer,
     gate: Option<&Gate>,
     metrics: &Metrics,
-    batch: &PreparedBatch,
+    (batch, meanwhile): (&PreparedBatch, Meanwhile<'_>),
     first: EdgeId,
 ) -> Result<Taken, TrainError> {
     let mode = batch.mode();
@@ -254,7 +217,7 @@ fn take_step(
         None => None,
     };
     let gate_seconds = clock.elapsed().as_secs_f64();
-    match trainer.test_and_step(batch) {
+    match trainer.test_and_step_while(batch, meanwhile) {
         Err(error @ TrainError::NonFinite { .. }) => {
             metrics.train.nonfinite.inc();
             tracing::warn!(%error, position = first.0, "a gradient step was skipped");

@@ -117,6 +117,16 @@ impl DeviceRows {
         }
     }
 
+    /// Copies the rows that a batch to come reads and that are not copied yet, as far as there is room. What the store
+    /// cleared is not looked for, since batches are read that were located before; and what fails here fails at the
+    /// batch's turn.
+    pub fn follow_early(&self, store: &FeatureStore, edges: &[u64]) {
+        let mut copy = self.copy.lock();
+        if let Some(copied) = copy.as_mut().filter(|copied| copied.store == store.id()) {
+            let _ = copied.follow(store, end_of(edges));
+        }
+    }
+
     /// Fetches the rows that were numbered: of those that are here, where they are; the others from `store`.
     ///
     /// # Errors
@@ -171,10 +181,8 @@ impl DeviceRows {
             return Ok(None);
         }
         store.check_kept(edges)?;
-        let is_edge = |edge: &&u64| **edge != MessageFlowGraph::NO_EDGE.0;
-        let end = edges.iter().filter(is_edge).max().map_or(0, |edge| edge + 1);
         self.with_copy(needs, store, |copy| {
-            copy.follow(store, end)?;
+            copy.follow(store, end_of(edges))?;
             Ok(copy.locate(edges))
         })
     }
@@ -218,6 +226,12 @@ impl std::fmt::Debug for DeviceRows {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("DeviceRows").field("reads", &self.reads()).finish_non_exhaustive()
     }
+}
+
+/// One past the last of `edges`.
+fn end_of(edges: &[u64]) -> u64 {
+    let is_edge = |edge: &&u64| **edge != MessageFlowGraph::NO_EDGE.0;
+    edges.iter().filter(is_edge).max().map_or(0, |edge| edge + 1)
 }
 
 /// Why rows cannot be copied.

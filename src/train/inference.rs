@@ -5,6 +5,7 @@ use super::pass::{Apply, Pass, embed};
 use super::prepare::PreparedBatch;
 use super::ranks::RanksError;
 use super::shards::Sharded;
+use super::step::Meanwhile;
 use super::trainer::{
     Negatives, Positives, RankQuery, Scratch, StepMode, StepReport, TrainError, Trainer, World,
 };
@@ -128,15 +129,27 @@ impl Trainer {
     /// # Errors
     /// As [`Self::step_prepared`].
     pub fn test_and_step(&mut self, batch: &PreparedBatch) -> Result<StepReport, TrainError> {
+        self.test_and_step_while(batch, Meanwhile::default())
+    }
+
+    /// As [`Self::test_and_step`]; while a GPU computes the step, it does something.
+    ///
+    /// # Errors
+    /// As [`Self::step_prepared`].
+    pub fn test_and_step_while(
+        &mut self,
+        batch: &PreparedBatch,
+        meanwhile: Meanwhile<'_>,
+    ) -> Result<StepReport, TrainError> {
         let differs = self.options.model.dropout() > 0.0 || self.defers();
         if batch.mode != StepMode::Train || !differs || batch.positives().src.is_empty() {
-            return self.step_prepared(batch);
+            return self.step_while(batch, meanwhile);
         }
         self.check_order(batch)?;
         self.hand_out(Order::Test, batch)?;
         let asked = self.ask_scores(&self.model, batch, true)?;
         // On a GPU the step's end is the pass's, too.
-        let report = self.step_tested(batch)?;
+        let report = self.step_tested(batch, meanwhile)?;
         let (positive, negative) = batch.halves(asked);
         Ok(StepReport { positive, negative, ..report })
     }

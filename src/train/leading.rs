@@ -12,6 +12,7 @@ use super::orders::{Change, Order};
 use super::prepare::PreparedBatch;
 use super::ranks::{Ranks, RanksError};
 use super::save::LoadError;
+use super::step::Meanwhile;
 use super::trainer::{StepReport, TrainError, Trainer, TrainerOptions};
 use crate::device::Device;
 use crate::device::exchange::Exchange;
@@ -157,9 +158,13 @@ impl Trainer {
     }
 
     /// Takes the step that `batch` was prepared for, which was scored before.
-    pub(super) fn step_tested(&mut self, batch: &PreparedBatch) -> Result<StepReport, TrainError> {
+    pub(super) fn step_tested(
+        &mut self,
+        batch: &PreparedBatch,
+        meanwhile: Meanwhile<'_>,
+    ) -> Result<StepReport, TrainError> {
         self.check_order(batch)?;
         self.hand_out(Order::StepTested, batch)?;
-        self.take_step(batch, None)
+        self.take_step(batch, meanwhile)
     }
 }

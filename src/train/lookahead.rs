@@ -164,13 +164,13 @@ impl Lookahead {
             }
             let mut early = if is_early { self.queue.pop_front() } else { None };
             if let Some(next) = early.as_mut().filter(|next| !next.has_rows()) {
-                expect(&preparer, trainer, &[&batch], next);
+                preparer.expect_behind(&[&batch], &trainer.state().mailbox, next);
                 trainer.foresee(world.edge_features, next);
                 preparer.gather(world, next)?;
             }
             if let Some(next) = self.queue.front_mut() {
                 let before = early.iter().chain([&batch]).collect::<Vec<_>>();
-                expect(&preparer, trainer, &before, next);
+                preparer.expect_behind(&before, &trainer.state().mailbox, next);
                 trainer.foresee(world.edge_features, next);
             }
             let late = clock.elapsed().as_secs_f64();
@@ -201,13 +201,6 @@ impl Lookahead {
         let mut batch = self.spare.pop().unwrap_or_default();
         Ok(source(preparer, &mut batch)?.then_some(batch))
     }
-}
-
-/// Notes which messages will wait for `next` behind the steps of the batches `before` it, the last of them first.
-fn expect(preparer: &Preparer, trainer: &Trainer, before: &[&PreparedBatch], next: &mut PreparedBatch) {
-    let mailbox = &trainer.state().mailbox;
-    let left = |node| before.iter().find_map(|batch| batch.leaves(node));
-    preparer.expect(|node| left(node).or_else(|| mailbox.pending_event(node)), next);
 }
 
 /// Samples as many batches as belong into `queue`, announces their rows, and gathers the first.

@@ -22,7 +22,7 @@ use super::trainer::{Negatives, Positives, StepMode, TrainError, Trainer, World}
 use crate::event::{EdgeId, EventTime, NodeId};
 use crate::feature::{Announced, FeatureStore};
 use crate::graph::RetentionBounds;
-use crate::model::{DeviceRows, FeatureRows, Interactions, Needs, Neighborhood, Touched};
+use crate::model::{DeviceRows, FeatureRows, Interactions, Mailbox, Needs, Neighborhood, Touched};
 
 /// Events, their negatives, and all that a step reads for them. Its buffers are reused for the next batch.
 #[derive(Debug)]
@@ -285,10 +285,19 @@ impl Preparer {
         batch.gather_seconds += lap(&mut clock);
     }
 
-    /// Announces to the feature stores the rows of `batch` that will be read soon.
+    /// As [`expect`](Self::expect), while the steps of the batches `before` it are still to come or are computed, the
+    /// last of them first.
+    pub fn expect_behind(&self, before: &[&PreparedBatch], mailbox: &Mailbox, batch: &mut PreparedBatch) {
+        let left = |node| before.iter().find_map(|batch| batch.leaves(node));
+        self.expect(|node| left(node).or_else(|| mailbox.pending_event(node)), batch);
+    }
+
+    /// Announces to the feature stores the rows of `batch` that will be read soon, and copies those that are new to
+    /// where a GPU reads them.
     pub fn announce(&self, world: &World<'_>, batch: &mut PreparedBatch) {
         if self.needs.edge_row_dim > 0 {
             let (edges, rows) = (batch.rows.edges(), world.edge_features);
+            self.rows.iter().for_each(|in_place| in_place.follow_early(rows, edges));
             let others = self.rows.as_ref().and_then(|in_place| in_place.others(rows, edges));
             batch.announced = rows.announce(others.as_deref().unwrap_or(edges));
         }

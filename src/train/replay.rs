@@ -11,6 +11,7 @@ use std::ops::Range;
 use super::orders::Order;
 use super::pass::Apply;
 use super::prepare::PreparedBatch;
+use super::step::Meanwhile;
 use super::trainer::{StepReport, TrainError, Trainer};
 use crate::device::rng;
 
@@ -78,7 +79,7 @@ impl Trainer {
         }
         self.hand_out(Order::Replay(key), batch)?;
         let dropout = [self.options.seed ^ STREAM, key];
-        match self.score((batch, None), &mut report, (Apply::All, dropout))? {
+        match self.score((batch, Meanwhile::default()), &mut report, (Apply::All, dropout))? {
             Ok(()) => Ok(report),
             Err(what) => Err(TrainError::NonFinite { what, step: self.steps }),
         }

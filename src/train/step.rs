@@ -19,6 +19,15 @@ use crate::event::NodeId;
 use crate::model::{Deferred, EdgePlaces, ModelState, StateAfter};
 use crate::nn::{Fetched, Mode, Tape, TapePool, Tensor};
 
+/// What is done while a GPU computes a step.
+#[derive(Default)]
+pub struct Meanwhile<'a> {
+    /// The batch whose step comes next, where it is ready: that step may be recorded.
+    pub next: Option<&'a PreparedBatch>,
+    /// Has a batch foreseen that gets ready meanwhile, for example.
+    pub work: Option<&'a mut dyn FnMut(&mut Trainer)>,
+}
+
 impl Trainer {
     /// Takes one step with a batch of events and as many negatives. Events of a batch do not see one
     /// another's messages; whether they see one another as neighbors is up to the view. An empty batch
@@ -60,16 +69,24 @@ impl Trainer {
         batch: &PreparedBatch,
         next: Option<&PreparedBatch>,
     ) -> Result<StepReport, TrainError> {
+        self.step_while(batch, Meanwhile { next, work: None })
+    }
+
+    pub(super) fn step_while(
+        &mut self,
+        batch: &PreparedBatch,
+        meanwhile: Meanwhile<'_>,
+    ) -> Result<StepReport, TrainError> {
         self.check_order(batch)?;
         self.hand_out(Order::Step, batch)?;
-        self.take_step(batch, next)
+        self.take_step(batch, meanwhile)
     }
 
     /// Takes the step of a batch that is in order, and that other ranks have.
     pub(super) fn take_step(
         &mut self,
         batch: &PreparedBatch,
-        next: Option<&PreparedBatch>,
+        meanwhile: Meanwhile<'_>,
     ) -> Result<StepReport, TrainError> {
         let step = self.steps;
         self.steps += 1;
@@ -90,7 +107,7 @@ impl Trainer {
                     false => Apply::All,
                 };
                 let how = (apply, [self.options.seed, step + 1]);
-                let scored = self.score((batch, next), &mut report, how)?;
+                let scored = self.score((batch, meanwhile), &mut report, how)?;
                 if scored.is_ok() && batch.mode == StepMode::Train {
                     let state = &self.state;
                     self.model.follow(&batch.positives(), &|node| state.last_event(node));
@@ -146,11 +163,11 @@ impl Trainer {
     /// fresh memory in the scratch buffer. `how` is which messages it applies and the key of its dropout masks. What
     /// was not finite is the inner error.
     ///
-    /// On a GPU all work is enqueued first and waited for once; meanwhile the step of the next batch is recorded, if
-    /// that is known.
+    /// On a GPU all work is enqueued first and waited for once; meanwhile it does what is to be done, and the step of
+    /// the next batch is recorded, if that is known.
     pub(super) fn score(
         &mut self,
-        (batch, next): (&PreparedBatch, Option<&PreparedBatch>),
+        (batch, Meanwhile { next, work }): (&PreparedBatch, Meanwhile<'_>),
         report: &mut StepReport,
         how: (Apply, [u64; 2]),
     ) -> Result<Result<(), String>, TrainError> {
@@ -162,6 +179,9 @@ impl Trainer {
         let [loss, logits] = [loss, logits].map(Tensor::fetch);
         let (fresh, update) = (fresh.map(Tensor::fetch), update.fetch());
         let mut clock = Instant::now();
+        if let Some(work) = work {
+            work(self);
+        }
         self.scratch.get_mut().edges.choose();
         let ahead = next.and_then(|next| self.record_ahead(next, batch));
         // That step has the time of its recording.

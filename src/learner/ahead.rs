@@ -1,0 +1,87 @@
+//! The batch after the one at hand: how it is fetched and sampled while that has its step.
+
+use std::time::Duration;
+
+use super::gpu::follow;
+use super::pace::{Choice, Lag};
+use super::step::{negatives, sample, world};
+use super::{Feed, LearnBatch, LearnerOptions, Shared};
+use crate::event::NodeId;
+use crate::feature::FeatureStore;
+use crate::log::LogError;
+use crate::sampler::DeviceSampler;
+use crate::train::share::Share;
+use crate::train::{PreparedBatch, Preparer, StreamNegatives};
+
+/// What is known of a batch before its step.
+#[derive(Default)]
+pub(super) struct Preparation {
+    /// Its sample, if `sampled`, and what that reads.
+    pub prepared: PreparedBatch,
+    pub sampled: bool,
+    /// Its negatives, if they are drawn.
+    pub negatives: Option<Vec<NodeId>>,
+    /// How much of a step it gets, once that is decided.
+    pub decided: Option<Choice>,
+    /// Whether the GPU that trains knows which edge rows it will read.
+    pub foreseen: bool,
+}
+
+impl Preparation {
+    /// Of another batch, of which nothing is known.
+    pub fn begin_anew(&mut self) {
+        (self.sampled, self.foreseen, self.negatives, self.decided) = (false, false, None, None);
+    }
+}
+
+/// The batch after the current one.
+#[derive(Default)]
+pub(super) struct Ahead {
+    pub batch: LearnBatch,
+    /// Whether the feed has handed it out.
+    pub filled: bool,
+    pub preparation: Preparation,
+}
+
+/// What fetching and sampling the next batch needs.
+pub(super) struct Next<'a> {
+    pub feed: &'a mut Feed,
+    pub share: &'a mut Share,
+    pub pool: &'a StreamNegatives,
+    pub node_rows: &'a FeatureStore,
+    pub sampler: Option<&'a DeviceSampler>,
+    pub shared: &'a Shared,
+    pub options: &'a LearnerOptions,
+    pub preparer: &'a Preparer,
+}
+
+impl Next<'_> {
+    /// Fetches the next batch, if there is one by now, samples it and announces its rows. Returns it if that went well.
+    ///
+    /// # Errors
+    /// The log cannot be read. Another failure is met again, and reported, at the batch's turn.
+    pub fn fetch_and_sample(self, ahead: &mut Ahead) -> Result<Option<&mut Preparation>, LogError> {
+        let Self { feed, share, pool, node_rows, sampler, shared, options, preparer } = self;
+        let (engine, progress) = (&shared.engine, &shared.progress);
+        let Ahead { batch, filled, preparation } = ahead;
+        feed.fill(batch, options.batch_events, Duration::ZERO, Duration::ZERO)?;
+        *filled = batch.end > batch.first;
+        follow(sampler, &engine.stores.graph, batch);
+        if batch.edges.is_empty() {
+            return Ok(None);
+        }
+        let behind = progress.indexed().0.saturating_sub(batch.end.0);
+        let lag = Lag { waited: progress.waited(batch.first), behind };
+        let choice = preparation.decided.insert(Choice::of(batch, lag, share, options));
+        // Rows of nodes are gathered at the batch's turn.
+        let world = world(engine, (node_rows, sampler), batch);
+        let against = preparation.negatives.insert(negatives(options, pool, batch));
+        let prepared = &mut preparation.prepared;
+        preparation.sampled = sample(preparer, &world, batch, against, choice, prepared).is_ok();
+        if !preparation.sampled {
+            return Ok(None);
+        }
+        preparer.announce(&world, prepared);
+        Ok(Some(preparation))
+    }
+}
