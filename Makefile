@@ -5,7 +5,7 @@ CARGO_HOME ?= $(HOME)/.cargo
 export PATH := $(CARGO_HOME)/bin:$(CURDIR)/.cache/tools/bin:$(PATH)
 
 .PHONY: help demo test fuzz schemathesis debezium feast feed-bench soak kills check fmt compose-check chart-check manifests package peers ops-peers learn-peers index-peers \
-	overload device-run drift learning-curve cache-bench bus-bench cluster-bench continual partition replicas prequential models screenshots gpu
+	overload device-run device-pace drift learning-curve cache-bench bus-bench cluster-bench continual partition replicas prequential models screenshots gpu
 
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 18
@@ -16,7 +16,7 @@ demo: ## set up, build, and run the daemon on a built-in stream; Ctrl-C ends it,
 	@target/release/evergraph demo
 
 # Kernels are compiled without a GPU, by the NVRTC that setup.sh puts there.
-test device-run: export LD_LIBRARY_PATH := $(CURDIR)/.cache/tools/cuda/nvidia/cu13/lib$(if $(LD_LIBRARY_PATH),:$(LD_LIBRARY_PATH))
+test device-run device-pace: export LD_LIBRARY_PATH := $(CURDIR)/.cache/tools/cuda/nvidia/cu13/lib$(if $(LD_LIBRARY_PATH),:$(LD_LIBRARY_PATH))
 test: ## set up and run every test, those against a real Apache Kafka included
 	@scripts/test.sh
 
@@ -87,6 +87,18 @@ package: ## build the Debian package and its bill of materials: target/package/e
 device-run: ## stream events through a daemon on the stand-in driver; EVENTS=200000
 	@scripts/setup.sh test
 	DEVICE_EVENTS="$${EVENTS:-200000}" cargo test --locked --release --test it stand_in::a_stream -- --ignored --nocapture
+
+device-pace: ## measure a daemon beside a GPU of a given speed that computes nothing; DATA=folder, KERNEL_NS=12000, FEATURES=0
+	@[ -e "$(DATA)/wikipedia.csv.gz" ] || { echo "device-pace: there is no $(DATA)/wikipedia.csv.gz" >&2; exit 1; }
+	@scripts/setup.sh test
+	cargo build --release --locked --bin evergraph
+	@mkdir -p target/stand-in/kernels
+	LD_LIBRARY_PATH="$$(scripts/stand-in-driver.sh):$$LD_LIBRARY_PATH" EVERGRAPH_STANDIN_MODE=paced \
+		EVERGRAPH_STANDIN_MEMORY=8589934592 EVERGRAPH_STANDIN_KERNEL_NS="$${KERNEL_NS:-12000}" \
+		target/release/evergraph bench learn --events "$(DATA)/wikipedia.csv.gz" --repeat 2 --rounds 1 --round-events 2000 \
+		--row-dimension "$${FEATURES:-0}" --set device.use=cuda:0 --set device.graph_bytes=0 \
+		--set device.kernel_dir="$(CURDIR)/target/stand-in/kernels" --set learner.batch_events=600 \
+		--set learner.gate.edgebank_tolerance=1 --json -
 
 overload: ## measure at 20,000 events a second through Kafka, and write its page; DATA=folder of event files
 	@test -d "$(DATA)" || { echo "DATA has to be the folder of wikipedia.csv.gz and oss-commits.csv.gz" >&2; exit 1; }

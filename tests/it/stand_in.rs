@@ -162,6 +162,15 @@ fn a_step_takes_so_many_kernels_and_copies() {
     }
 }
 
+/// Where no kernel runs, each takes its time all the same.
+#[test]
+fn a_device_keeps_its_pace() {
+    if nvrtc() {
+        let pace = [("EVERGRAPH_STANDIN_MODE", "paced"), ("EVERGRAPH_STANDIN_KERNEL_NS", "1000000")];
+        pass(&["--exact", "stand_in::counts_what_a_step_asks_for", "--ignored"], &pace);
+    }
+}
+
 /// Counts what steps of TGN of the usual shape ask the device for, once they are all alike.
 #[test]
 #[ignore = "run by a_step_takes_so_many_kernels_and_copies"]
@@ -179,17 +188,21 @@ fn counts_what_a_step_asks_for() {
         let kernels: BTreeMap<&str, u64> = cuda.launches().into_iter().collect();
         (kernels, cuda.bus().copies_to_gpu)
     };
+    let pace = std::env::var("EVERGRAPH_STANDIN_KERNEL_NS").ok();
+    let pace = pace.map(|ns| Duration::from_nanos(ns.parse().unwrap())).unwrap_or_default();
     let (mut before, mut few) = (counts(), 0);
     for b in 0..12 {
         let (world, positives) = (stream.world(b, Sight::Everything), stream.positives(b));
         let negatives = Negatives { src: positives.src, dst: &stream.against[b * BATCH..(b + 1) * BATCH] };
+        let begun = Instant::now();
         trainer.step(&world, &positives, &negatives, StepMode::Train).unwrap();
-        let after = counts();
+        let (took, after) = (begun.elapsed(), counts());
         let kernels = after.0.iter().map(|(name, count)| (*name, count - before.0[name]));
         let kernels: BTreeMap<&str, u64> = kernels.filter(|(_, count)| *count > 0).collect();
         let found = [kernels.values().sum::<u64>(), after.1 - before.1];
         println!("step {b}: {} kernels, {} copies, {kernels:?}", found[0], found[1]);
         few += usize::from(b >= 6 && found[1] <= MOST[1]);
+        assert!(took >= pace * found[0] as u32, "{took:?}");
         assert!(b < 6 || found[0] <= MOST[0], "{found:?}, and {MOST:?} are the most");
         before = after;
     }
