@@ -78,7 +78,6 @@ def main():
             stop(signals[0], None)
         return follow(running, seconds)
     except SystemExit:
-        handle(signal.SIG_IGN)
         end(running)
         raise
 
@@ -89,6 +88,7 @@ def handle(action):
 
 
 def stop(number, _):
+    handle(signal.SIG_IGN)
     raise SystemExit(128 + number)
 
 

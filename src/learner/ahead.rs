@@ -25,13 +25,27 @@ pub(super) struct Preparation {
     pub decided: Option<Choice>,
     /// Whether the GPU that trains knows which edge rows it will read.
     pub foreseen: bool,
+    /// Whether later negatives are drawn from its destinations.
+    pub observed: bool,
+    /// EdgeBank's scores of it, which has seen it then.
+    pub baseline: Option<Baseline>,
 }
 
 impl Preparation {
     /// Of another batch, of which nothing is known.
     pub fn begin_anew(&mut self) {
-        (self.sampled, self.foreseen, self.negatives, self.decided) = (false, false, None, None);
+        let prepared = std::mem::take(&mut self.prepared);
+        *self = Self { prepared, ..Self::default() };
     }
+}
+
+/// EdgeBank on the batch at hand.
+#[derive(Clone, Copy)]
+pub(super) struct Baseline {
+    /// Its average precision, if any event is scored.
+    pub average_precision: Option<f64>,
+    /// Seconds that it took.
+    pub seconds: f64,
 }
 
 /// The batch after the current one.

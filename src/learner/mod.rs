@@ -68,7 +68,7 @@ pub use threads::{step_thread_count, step_threads};
 use self::ahead::{Ahead, Preparation};
 use self::measure::{BesideStep, RANKS_AT_ONCE, quality_window, timed};
 use self::publisher::Publisher;
-use self::reflected::Unpublished;
+use self::reflected::{Owed, Unpublished};
 use self::unusual::Unjudged;
 use crate::device::exchange::Exchange;
 use crate::event::{EdgeId, NodeId};
@@ -120,6 +120,8 @@ pub struct Learner {
     helper: Option<Helper>,
     /// Hands over to readers what a GPU computes for them.
     publisher: Publisher<Unpublished>,
+    /// What it could not.
+    owed: Owed,
     /// Of the weights that are served.
     version: u64,
     /// One past the last record that was learned.
@@ -177,6 +179,7 @@ impl Learner {
             ahead: Ahead::default(),
             helper: None,
             publisher: Publisher::new(options.nice),
+            owed: Owed::default(),
             version: 0,
             learned: position,
             start: CatchUp::new(position, shared.progress.indexed()),
@@ -284,7 +287,16 @@ impl Learner {
         if batch.end > self.learned {
             self.learn_anywhere(batch)?;
         }
-        Ok(self.publish_failed()?)
+        match self.publish_owed() {
+            Err(error @ TrainError::Storage(_)) => {
+                self.shared.metrics.train.storage_failures.inc();
+                let position = self.learned.0;
+                tracing::error!(%error, position, "rows of nodes are published when storage works again");
+                std::thread::sleep(STORAGE_RETRY);
+                Ok(())
+            }
+            done => Ok(done?),
+        }
     }
 
     /// Has the processes that train with this one go on from what it has learned.
@@ -311,18 +323,20 @@ impl Learner {
             let rank = timed(&mut beside.rank, || self.mean_reciprocal_rank(batch))?;
             self.keep_pairs_since(batch.kept.since);
             // The next batch draws from these, possibly during this batch's step.
-            self.observe_destinations(batch);
+            if !std::mem::replace(&mut self.at_hand.observed, true) {
+                self.observe_destinations(batch);
+            }
             let exchanged = self.trainer.traffic();
-            let mut baseline = None;
-            let taken = match self.step(batch, &negatives, behind, &mut baseline) {
+            let taken = match self.step(batch, &negatives, behind) {
                 // It was scored before the step, so only the step is retried.
                 Err(LearnerError::Train(error @ TrainError::Gpu(_))) => {
                     self.leave_gpu(error)?;
                     self.prepare(batch, &negatives, &choice)?;
-                    self.step(batch, &negatives, behind, &mut baseline)?
+                    self.step(batch, &negatives, behind)?
                 }
                 done => done?,
             };
+            let baseline = self.at_hand.baseline;
             beside.baseline = baseline.map_or(0.0, |baseline| baseline.seconds);
             let baseline = baseline.and_then(|baseline| baseline.average_precision);
             self.foresee();

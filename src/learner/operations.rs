@@ -74,8 +74,6 @@ impl Learner {
         batch: &LearnBatch,
         pulse: &dyn Fn(),
     ) -> Result<Operated, OperationError> {
-        self.settle()
-            .map_err(|error| OperationError::Failed(format!("rows cannot be published: {error}")))?;
         let before = self.gate.as_ref().map(Gate::versions).unwrap_or_default();
         let verdict = match operation {
             Operation::Promote(version) => {

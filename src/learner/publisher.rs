@@ -6,13 +6,13 @@
 //! publisher                         | publish rows n, then position n            | publish rows n + 1, …
 //! ```
 //!
-//! All is handed over in order, each position behind its rows, so readers see what they would see if the loop waited.
-//! When the GPU fails, that and all behind it goes back to the loop, which publishes it in another way.
+//! All is handed over in order, each position behind its rows. When the GPU fails, that and all behind it goes back to
+//! the loop, which publishes it in another way.
 
 use std::collections::VecDeque;
 use std::thread::JoinHandle;
 
-use crossbeam_channel::{Receiver, Sender, TryRecvError, unbounded};
+use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded};
 
 use super::threads::yield_to_serving;
 use crate::train::TrainError;
@@ -22,7 +22,7 @@ pub(super) trait Pending: Send + 'static {
     /// Waits for it, and hands it over.
     ///
     /// # Errors
-    /// It cannot be had; nothing was handed over.
+    /// It cannot be had, and readers do not have it.
     fn hand_over(&mut self) -> Result<(), TrainError>;
 }
 
@@ -83,11 +83,6 @@ impl<T: Pending> Publisher<T> {
         self.failed.pop_front()
     }
 
-    /// Knows again of what failed first.
-    pub fn put_back(&mut self, failed: T) {
-        self.failed.push_front((failed, None));
-    }
-
     /// Takes note of what is done, until at most so many are under way.
     fn look(&mut self, most: usize) {
         let Some(thread) = &self.thread else { return };
@@ -114,7 +109,8 @@ impl<T: Pending> Publisher<T> {
 impl<T: Pending> Thread<T> {
     /// `None` where no thread can be had.
     fn start(nice: u8) -> Option<Self> {
-        let ((to_do, next), (outcomes, done)) = (unbounded::<T>(), unbounded());
+        let room = Publisher::<T>::DEPTH + 1;
+        let ((to_do, next), (outcomes, done)) = (bounded::<T>(room), bounded(room));
         let work = move || {
             yield_to_serving(nice);
             let mut is_broken = false;
@@ -142,6 +138,18 @@ impl<T: Pending> Thread<T> {
         match self.handle.join() {
             Err(panic) => std::panic::resume_unwind(panic),
             Ok(()) => unreachable!("the thread ends when nobody can give it anything"),
+        }
+    }
+}
+
+impl<T> Drop for Publisher<T> {
+    /// Waits until the thread has handed over what it was given.
+    fn drop(&mut self) {
+        if let Some(Thread { to_do, done, handle }) = self.thread.take() {
+            drop(to_do);
+            // A panic was reported where it happened.
+            let _ = handle.join();
+            drop(done);
         }
     }
 }
@@ -185,10 +193,9 @@ mod tests {
         publisher.settle();
         let (first, error) = publisher.take_failed().unwrap();
         assert!(first.0 == 9 && error.is_some());
-        publisher.put_back(first);
         let failed: Vec<_> = std::iter::from_fn(|| publisher.take_failed()).collect();
         assert!(
-            failed.iter().map(|(number, _)| number.0).eq(9..20)
+            failed.iter().map(|(number, _)| number.0).eq(10..20)
                 && failed.iter().all(|(_, why)| why.is_none())
         );
         assert_eq!(seen.lock().len(), 9);
@@ -197,7 +204,7 @@ mod tests {
     #[test]
     fn it_does_not_wait_for_what_was_pushed() {
         let (seen, mut publisher) = (Arc::default(), Publisher::new(0));
-        let (go, gone) = unbounded();
+        let (go, gone) = bounded(1);
         publisher.push(Number(1, Arc::clone(&seen), Some(gone)));
         publisher.push(Number(2, Arc::clone(&seen), None));
         assert!(seen.lock().is_empty() && publisher.take_failed().is_none());

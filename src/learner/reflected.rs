@@ -1,8 +1,11 @@
-//! What readers see of a batch that is learned: rows of nodes, and with them the position.
+//! What readers see of a batch that is learned: rows of nodes, and behind them the position.
 //!
 //! Where a GPU computes the rows, they are handed over beside the steps behind the batch
-//! ([`Publisher`](super::publisher::Publisher)). A batch that deletes nodes or brings rows of nodes is published by the
-//! loop, because readers get that with its position.
+//! ([`Publisher`](super::publisher::Publisher)). A batch that deletes nodes is published by the loop, because readers
+//! get a deletion with its position. Which nodes have received events of which types is shown at once.
+//!
+//! What cannot be published, because the GPU that computed it is lost, is [`Owed`]: rows of all those nodes as they are
+//! when that is made good, and then the last position.
 
 use super::measure::unix_seconds;
 use super::publisher::Pending;
@@ -18,6 +21,8 @@ pub(super) struct Reflected {
     scored: Unjudged,
     end: EdgeId,
     kept: RetentionBounds,
+    /// Nodes that got rows of their own.
+    touched: Vec<NodeId>,
     /// When its live events began, in milliseconds since the Unix epoch.
     origins_unix_ms: Vec<i64>,
 }
@@ -29,15 +34,36 @@ pub(super) struct Unpublished {
     shared: Shared,
 }
 
+/// What readers are still to get.
+#[derive(Default)]
+pub(super) struct Owed {
+    nodes: Vec<NodeId>,
+    /// The last of the batches.
+    batch: Option<Reflected>,
+}
+
+impl Owed {
+    /// Adds a batch that was learned behind the others, with the nodes whose rows it changed.
+    fn add(&mut self, nodes: &[NodeId], batch: Reflected) {
+        self.nodes.extend_from_slice(nodes);
+        let earlier = self.batch.replace(batch);
+        if let (Some(earlier), Some(batch)) = (earlier, &mut self.batch) {
+            batch.touched.extend(earlier.touched);
+            batch.origins_unix_ms.extend(earlier.origins_unix_ms);
+        }
+    }
+}
+
 impl Reflected {
     /// From now on responses reflect the batch. Its rows are published, and the lock on publications is held.
-    pub fn reflect(&self, shared: &Shared) {
+    fn reflect(&self, shared: &Shared) {
+        self.touched.iter().for_each(|&node| shared.engine.states.touch(node));
         shared.progress.set_learned(self.end);
         shared.progress.set_kept(self.kept);
     }
 
     /// Reports that they do, and how long the batch's live events took from their origin until now.
-    pub fn report(&self, shared: &Shared) {
+    fn report(&self, shared: &Shared) {
         let now = unix_seconds();
         for &origin in &self.origins_unix_ms {
             #[allow(clippy::cast_precision_loss)] // milliseconds of today fit a f64
@@ -67,34 +93,79 @@ impl Learner {
     /// `scored`, and its position; later, if a GPU computes the rows.
     ///
     /// # Errors
-    /// A GPU's, or storage's; and the trainer cannot go on without it.
+    /// The trainer cannot go on.
     pub(super) fn publish(&mut self, batch: &LearnBatch, scored: Unjudged) -> Result<(), TrainError> {
+        // Whatever comes of it, the batch is learned once.
+        self.learned = batch.end;
         let (mut reflected, has_events) = (self.reflected(batch, scored), !batch.edges.is_empty());
         let states = self.shared.engine.states.clone();
         batch.dst.iter().for_each(|&node| states.touched.set_destination(node));
         states.received.observe(&batch.dst, &batch.kinds);
+        batch.node_rows.set_later(&self.node_rows);
         if has_events && let Some(rows) = self.ask_rows(batch)? {
             self.publisher.push(Unpublished { rows, batch: reflected, shared: self.shared.clone() });
-            self.learned = batch.end;
-            return self.publish_failed();
+            return Ok(());
         }
-        match self.settle() {
-            // The batch is learned once, whatever the rows of earlier ones wait for.
-            Err(error @ TrainError::Storage(_)) => tracing::error!(%error, "published rows wait for storage"),
-            settled => settled?,
-        }
+        self.publisher.settle();
+        self.note_failed()?;
         reflected.scored.judge(&self.shared);
         let publication = states.publication();
-        if has_events {
-            self.publish_batch()?;
+        let mut is_published = self.owed.batch.is_none();
+        if has_events && is_published {
+            is_published = match self.publish_batch() {
+                Err(TrainError::Storage(_)) => false,
+                published => published.map(|()| true)?,
+            };
         }
-        batch.node_rows.set_later(&self.node_rows);
-        batch.node_rows.nodes().for_each(|node| states.touch(node));
         self.forget(&batch.deleted);
-        self.learned = batch.end;
+        if !is_published {
+            let nodes = if has_events { self.at_hand.prepared.touched() } else { &[] };
+            self.owed.add(nodes, reflected);
+            return Ok(());
+        }
         reflected.reflect(&self.shared);
         drop(publication);
         reflected.report(&self.shared);
+        Ok(())
+    }
+
+    /// Publishes what readers are owed.
+    ///
+    /// # Errors
+    /// Storage failed, and they still are; or the trainer cannot go on.
+    pub(super) fn publish_owed(&mut self) -> Result<(), TrainError> {
+        self.note_failed()?;
+        let Some(batch) = &self.owed.batch else { return Ok(()) };
+        let states = self.shared.engine.states.clone();
+        let publication = states.publication();
+        self.publish_rows(batch.kept, &self.owed.nodes)?;
+        batch.reflect(&self.shared);
+        drop(publication);
+        batch.report(&self.shared);
+        self.owed = Owed::default();
+        Ok(())
+    }
+
+    /// Waits until readers have all that was handed over.
+    ///
+    /// # Errors
+    /// As for [`publish_owed`](Self::publish_owed).
+    pub(super) fn settle(&mut self) -> Result<(), TrainError> {
+        self.publisher.settle();
+        self.publish_owed()
+    }
+
+    /// Takes what the GPU failed to compute for what is owed, and goes on without the GPU.
+    fn note_failed(&mut self) -> Result<(), TrainError> {
+        while let Some((Unpublished { rows, mut batch, shared }, error)) = self.publisher.take_failed() {
+            batch.scored.judge(&shared);
+            self.owed.add(rows.nodes(), batch);
+            if let Some(error) = error
+                && *self.trainer.device() != Device::Cpu
+            {
+                self.leave_gpu(error)?;
+            }
+        }
         Ok(())
     }
 
@@ -126,7 +197,8 @@ impl Learner {
         let is_live = |origin: &i64| *origin >= self.options.began_unix_ms;
         let origins = batch.origins_unix_ms.iter().copied().filter(is_live);
         let origins_unix_ms = if batch.first < self.start.until { Vec::new() } else { origins.collect() };
-        Reflected { scored, end: batch.end, kept: batch.kept, origins_unix_ms }
+        let touched = batch.node_rows.nodes().collect();
+        Reflected { scored, end: batch.end, kept: batch.kept, touched, origins_unix_ms }
     }
 
     /// Asks the GPU for the rows that `batch`, whose step was just taken, leaves to readers. `None` if the loop is to
@@ -135,8 +207,7 @@ impl Learner {
     /// # Errors
     /// The GPU's, and the trainer cannot go on without it.
     fn ask_rows(&mut self, batch: &LearnBatch) -> Result<Option<ComingRows>, TrainError> {
-        let changes_more = !batch.deleted.is_empty() || batch.node_rows.nodes().next().is_some();
-        if *self.trainer.device() == Device::Cpu || changes_more {
+        if *self.trainer.device() == Device::Cpu || !batch.deleted.is_empty() {
             return Ok(None);
         }
         let placed = self.placed();
@@ -146,48 +217,5 @@ impl Learner {
             // The batch is learned: only its rows are computed again.
             Err(error) => self.leave_gpu(error).map(|()| None),
         }
-    }
-
-    /// Waits until readers have all that was handed over.
-    ///
-    /// # Errors
-    /// As [`publish`](Self::publish).
-    pub(super) fn settle(&mut self) -> Result<(), TrainError> {
-        self.publisher.settle();
-        self.publish_failed()
-    }
-
-    /// Publishes on the CPU what a GPU is known to have failed to compute.
-    ///
-    /// # Errors
-    /// As [`publish`](Self::publish); what is left is published at another call.
-    pub(super) fn publish_failed(&mut self) -> Result<(), TrainError> {
-        while let Some((mut unpublished, error)) = self.publisher.take_failed() {
-            let published = self.publish_again(&mut unpublished, error);
-            if published.is_err() {
-                self.publisher.put_back(unpublished);
-                return published;
-            }
-        }
-        Ok(())
-    }
-
-    fn publish_again(
-        &mut self,
-        Unpublished { rows, batch, shared }: &mut Unpublished,
-        error: Option<TrainError>,
-    ) -> Result<(), TrainError> {
-        if let Some(error) = error
-            && *self.trainer.device() != Device::Cpu
-        {
-            self.leave_gpu(error)?;
-        }
-        batch.scored.judge(shared);
-        let publication = shared.engine.states.publication();
-        self.publish_rows(batch.kept, rows.nodes())?;
-        batch.reflect(shared);
-        drop(publication);
-        batch.report(shared);
-        Ok(())
     }
 }

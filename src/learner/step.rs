@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::bounded;
 
-use super::ahead::{Next, Preparation};
+use super::ahead::{Baseline, Next, Preparation};
 use super::pace::{Choice, Lag};
 use super::{Gate, LearnBatch, Learner, LearnerError, LearnerOptions, Predicted};
 use crate::device::Device;
@@ -41,15 +41,6 @@ pub(super) struct Taken {
     pub gate_seconds: f64,
 }
 
-/// EdgeBank on the batch at hand.
-#[derive(Clone, Copy)]
-pub(super) struct Baseline {
-    /// Its average precision, if any event is scored.
-    pub average_precision: Option<f64>,
-    /// Seconds that it took.
-    pub seconds: f64,
-}
-
 impl Learner {
     /// How much of a step a batch gets that ends `behind` records before what is indexed. It is decided once.
     pub(super) fn decide(&mut self, batch: &LearnBatch, behind: u64) -> Choice {
@@ -60,7 +51,8 @@ impl Learner {
 
     /// One random destination per edge: those that the batch was sampled with, if it was.
     pub(super) fn negatives(&mut self, batch: &LearnBatch) -> Vec<NodeId> {
-        self.at_hand.negatives.take().unwrap_or_else(|| negatives(&self.options, &self.pool, batch))
+        let drawn = &mut self.at_hand.negatives;
+        drawn.get_or_insert_with(|| negatives(&self.options, &self.pool, batch)).clone()
     }
 
     /// Takes the destinations of a batch into those that later negatives are drawn from.
@@ -99,16 +91,17 @@ impl Learner {
         preparer.gather(&world, prepared)
     }
 
-    /// The step of the prepared `batch`, and EdgeBank's scores of it, unless that is `known`. If `behind` more records
+    /// The step of the prepared `batch`, and EdgeBank's scores of it, if they are not known. If `behind` more records
     /// fill a batch, that one is sampled beside the step, and EdgeBank scores there too.
     pub(super) fn step(
         &mut self,
         batch: &LearnBatch,
         negatives: &[NodeId],
         behind: u64,
-        known: &mut Option<Baseline>,
     ) -> Result<Taken, LearnerError> {
-        let Self { bank, trainer, shared, options, at_hand: Preparation { prepared, .. }, gate, .. } = self;
+        let Self { bank, trainer, shared, options, gate, .. } = self;
+        let Preparation { prepared, baseline: known, .. } = &mut self.at_hand;
+        let prepared = &*prepared;
         let preparer = trainer.preparer().publishing();
         let (in_time, on_gpu) = (trainer.model().needs().fanout > 0, *trainer.device() != Device::Cpu);
         let mut measure = || {
@@ -127,7 +120,7 @@ impl Learner {
         let next = Next { feed, share, pool, node_rows, sampler, shared, options, preparer: &preparer };
         let (sender, sampled) = bounded::<&mut Preparation>(1);
         let prepare_next = || {
-            let sampled = next.fetch_and_sample(ahead);
+            let (sampled, sender) = (next.fetch_and_sample(ahead), sender);
             // Nobody takes it where the step is over.
             let sampled = sampled.map(|next| next.map(|next| drop(sender.send(next))));
             measure();

@@ -662,7 +662,7 @@ fn quality_is_measured_without_dropout() {
     let negatives = Negatives { src: &batch.src, dst: &against };
     let expected = learner.trainer.score_pairs(&world, &positives, &negatives).unwrap();
     learner.prepare(&batch, &against, &Choice::all(StepMode::Train)).unwrap();
-    let taken = learner.step(&batch, &against, 0, &mut None).unwrap();
+    let taken = learner.step(&batch, &against, 0).unwrap();
     assert_eq!(taken.mode, StepMode::Train);
     assert_eq!((taken.report.positive, taken.report.negative), expected);
 }

@@ -118,12 +118,28 @@ impl DeviceRows {
     }
 
     /// Copies the rows that a batch to come reads and that are not copied yet, as far as there is room. What the store
-    /// cleared is not looked for, since batches are read that were located before; and what fails here fails at the
-    /// batch's turn.
+    /// cleared is not looked for, since batches are read that were located before. Rows that cannot be read are met
+    /// again at the batch's turn.
     pub fn follow_early(&self, store: &FeatureStore, edges: &[u64]) {
+        if self.failed.load(Ordering::Relaxed) {
+            return;
+        }
         let mut copy = self.copy.lock();
         if let Some(copied) = copy.as_mut().filter(|copied| copied.store == store.id()) {
-            let _ = copied.follow(store, end_of(edges));
+            let _ = self.outcome(copied.follow(store, end_of(edges)));
+        }
+    }
+
+    /// What came of work with the copy; `None` if there will be none any more.
+    fn outcome<R>(&self, done: Result<R, FollowError>) -> Result<Option<R>, FeatureError> {
+        match done {
+            Ok(done) => Ok(Some(done)),
+            Err(FollowError::Rows(error)) => Err(error),
+            Err(FollowError::Room(error)) => {
+                tracing::warn!(%error, "rows of edges have no page-locked memory: the CPU gathers them for the GPU");
+                self.failed.store(true, Ordering::Relaxed);
+                Ok(None)
+            }
         }
     }
 
@@ -210,15 +226,7 @@ impl DeviceRows {
             }
             (none, _) => none.insert(Copied::new(&self.cuda, shape, store, self.bytes_max)),
         };
-        match work(copied) {
-            Ok(done) => Ok(Some(done)),
-            Err(FollowError::Rows(error)) => Err(error),
-            Err(FollowError::Room(error)) => {
-                tracing::warn!(%error, "rows of edges have no page-locked memory: the CPU gathers them for the GPU");
-                self.failed.store(true, Ordering::Relaxed);
-                Ok(None)
-            }
-        }
+        self.outcome(work(copied))
     }
 }
 

@@ -228,7 +228,7 @@ impl Progress {
     }
 
     /// Calls `hook` now and whenever the node states have come further, with one past the last record that
-    /// is in them. It runs on the loop's thread and must return at once.
+    /// is in them. It runs on the thread that publishes and must return at once.
     pub fn on_learned(&self, hook: impl Fn(EdgeId) + Send + Sync + 'static) {
         self.learned.add_hook(Box::new(hook));
     }

@@ -92,8 +92,8 @@ pub(super) enum Marking {
     Plain,
     /// To be asked for its time.
     Timed,
-    /// To be waited for by a thread that sleeps, where others spin.
-    Patient,
+    /// To be waited for by a thread that blocks, where others spin.
+    Blocking,
 }
 
 impl Queue {
@@ -128,7 +128,8 @@ impl Queue {
                 let flags = match marking {
                     Marking::Plain => Flags::CU_EVENT_DISABLE_TIMING,
                     Marking::Timed => Flags::CU_EVENT_DEFAULT,
-                    Marking::Patient => Flags::CU_EVENT_BLOCKING_SYNC,
+                    // It has a time, too: cudarc has no name for both flags together.
+                    Marking::Blocking => Flags::CU_EVENT_BLOCKING_SYNC,
                 };
                 Ok(Mark::Nvidia(stream.record_event(Some(flags))?))
             }

@@ -117,9 +117,13 @@ impl<T: Pod> PendingCopy<T> {
     /// Appends the values to others, or zeros after a fault. Waits for them.
     pub fn append_to(self, all: &mut Vec<T>) {
         let end = all.len() + self.len;
-        self.work.run(|_| match &self.values {
-            Some(values) => self.work.staged(|staging| values.append_to(all, staging)),
-            None => Ok(()),
+        self.work.run(|(_, stream)| {
+            let Some(values) = &self.values else { return Ok(()) };
+            // Others read values in the room meanwhile.
+            if self.work.staged(|staging| Ok(values.is_coming(staging)))? {
+                stream.synchronize()?;
+            }
+            self.work.staged(|staging| values.append_to(all, staging))
         });
         all.resize(end, T::zeroed());
     }

@@ -164,11 +164,11 @@ impl Staging {
         check_len(DOWNLOADING, &[("the buffer", from.len(), len)])?;
         let (bytes, fetched) = (len * size_of::<T>(), Fetched::new());
         if bytes == 0 {
-            fetched.are(Vec::new());
+            fetched.set(Vec::new());
             return Ok(fetched);
         }
         let Some(first) = self.take(DOWNLOADING, from.stream(), bytes)? else {
-            fetched.are(bytemuck::cast_slice(&from.copy_front_to_host(len)?).to_vec());
+            fetched.set(bytemuck::cast_slice(&from.copy_front_to_host(len)?).to_vec());
             return Ok(fetched);
         };
         // SAFETY: as in `upload`; nobody looks at these bytes before the stream has been waited for.
@@ -188,8 +188,9 @@ impl Staging {
         from: &CudaBuffer<T>,
         len: usize,
     ) -> Result<Detached<T>, CudaError> {
+        from.stream().at_once(DOWNLOADING)?;
         let values = self.download(from, len)?;
-        Ok(Detached { values, end: from.stream().record_patient()? })
+        Ok(Detached { values, end: from.stream().record_blocking()? })
     }
 
     /// A step is over and has been waited for: all of the room may be given out again. If it has not been, this waits;
@@ -270,7 +271,7 @@ impl Staging {
         unsafe { self.arrived(late) }
     }
 
-    /// The same.
+    /// Values whose copy is over.
     ///
     /// # Safety
     /// Their copy has been waited for.
@@ -297,12 +298,12 @@ impl<T: Pod> Fetched<T> {
         Self { bytes: Arc::default(), kind: PhantomData }
     }
 
-    fn are(&self, bytes: Vec<u8>) {
+    fn set(&self, bytes: Vec<u8>) {
         let _ = self.bytes.set(bytes);
     }
 
     /// Whether `late` is these values.
-    fn is(&self, late: &Late) -> bool {
+    fn is_of(&self, late: &Late) -> bool {
         late.to.as_ptr() == Arc::as_ptr(&self.bytes)
     }
 
@@ -316,6 +317,12 @@ impl<T: Pod> Fetched<T> {
         Ok(values)
     }
 
+    /// Whether they would have to be waited for, if `staging` was asked for them.
+    pub(super) fn is_coming(&self, staging: &Staging) -> bool {
+        let coming = |late: &Late| self.is_of(late) && late.first + late.bytes > staging.settled;
+        self.bytes.get().is_none() && staging.late.iter().any(coming)
+    }
+
     /// Appends the values to others.
     ///
     /// # Errors
@@ -325,7 +332,8 @@ impl<T: Pod> Fetched<T> {
             values.extend(plain::<T>(bytes));
             return Ok(());
         }
-        let place = staging.late.iter().position(|late| self.is(late)).ok_or_else(CudaError::other_room)?;
+        let place =
+            staging.late.iter().position(|late| self.is_of(late)).ok_or_else(CudaError::other_room)?;
         if staging.late[place].first + staging.late[place].bytes > staging.settled {
             staging.settle()?;
         }
@@ -353,7 +361,7 @@ impl<T: Pod> Detached<T> {
         if let Some(bytes) = self.values.bytes.get() {
             return Ok(plain(bytes).collect());
         }
-        let of = |room: &'_ Staging| room.late.iter().position(|late| self.values.is(late));
+        let of = |room: &'_ Staging| room.late.iter().position(|late| self.values.is_of(late));
         let found = rooms.into_iter().flatten().find_map(|room| Some((room, of(room)?)));
         let (room, place) = found.ok_or_else(CudaError::other_room)?;
         // SAFETY: the event behind its copy has been waited for.

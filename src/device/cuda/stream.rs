@@ -75,12 +75,12 @@ impl Stream {
         self.event(Marking::Plain)
     }
 
-    /// The same; a thread that waits for it sleeps.
+    /// The same; a thread that waits for it blocks, where others spin.
     ///
     /// # Errors
     /// The driver's.
-    pub fn record_patient(&self) -> Result<Event, CudaError> {
-        self.event(Marking::Patient)
+    pub fn record_blocking(&self) -> Result<Event, CudaError> {
+        self.event(Marking::Blocking)
     }
 
     /// The same, which can also be asked for its time.

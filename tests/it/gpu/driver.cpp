@@ -20,6 +20,7 @@
 // EVERGRAPH_STANDIN_MEMORY      bytes of the device, 4 GiB
 // EVERGRAPH_STANDIN_POOLS       0: no allocations in the order of a stream
 // EVERGRAPH_STANDIN_FAIL_AFTER  the number of calls after which every call that needs a context fails
+// EVERGRAPH_STANDIN_FAIL_BLOCKING  the number of waits for events that block, of which the last fails, as all calls then
 // EVERGRAPH_STANDIN_WAITS       0: the host waits for nothing, as if every wait had been forgotten
 // EVERGRAPH_STANDIN_ORDERS      0: streams wait for no event, likewise
 #include "driver.hpp"
@@ -266,8 +267,8 @@ API int cuStreamWaitEvent(void* handle, void* of, unsigned) {
 
 API int cuEventCreate(void** handle, unsigned flags) {
     ENTER;
-    const unsigned without_time = 2;
-    auto* event = new Event{(flags & without_time) == 0, nullptr};
+    const unsigned blocking = 1, without_time = 2;
+    auto* event = new Event{(flags & without_time) == 0, (flags & blocking) != 0, nullptr};
     context->events.insert(event);
     *handle = event;
     return SUCCESS;
@@ -300,6 +301,8 @@ API int cuEventQuery(void* handle) {
 API int cuEventSynchronize(void* handle) {
     ENTER;
     EVENT(handle);
+    static u64 blocked = 0;
+    if (event->blocking && ++blocked >= settings.fail_blocking) return context->lose(LAUNCH_FAILED);
     if (!event->mark || !settings.waits) return SUCCESS;
     auto mark = event->mark;
     Result ran = context->run(*mark->stream, mark.get());

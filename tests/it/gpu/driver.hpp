@@ -96,6 +96,7 @@ struct Settings {
     u64 memory = setting("EVERGRAPH_STANDIN_MEMORY", 4ull << 30);
     bool pools = setting("EVERGRAPH_STANDIN_POOLS", 1) != 0;
     u64 fail_after = setting("EVERGRAPH_STANDIN_FAIL_AFTER", ~0ull);
+    u64 fail_blocking = setting("EVERGRAPH_STANDIN_FAIL_BLOCKING", ~0ull);
     bool waits = setting("EVERGRAPH_STANDIN_WAITS", 1) != 0, orders = setting("EVERGRAPH_STANDIN_ORDERS", 1) != 0;
 };
 
@@ -114,7 +115,7 @@ struct Mark {
 };
 
 struct Event {
-    bool timed;
+    bool timed, blocking;
     std::shared_ptr<Mark> mark;
 };
 
