@@ -135,6 +135,8 @@ impl Learner {
     /// Storage failed, and they still are; or the trainer cannot go on.
     pub(super) fn publish_owed(&mut self) -> Result<(), TrainError> {
         self.note_failed()?;
+        self.owed.nodes.sort_unstable();
+        self.owed.nodes.dedup();
         let Some(batch) = &self.owed.batch else { return Ok(()) };
         let states = self.shared.engine.states.clone();
         let publication = states.publication();

@@ -29,6 +29,7 @@ use prometheus::IntCounterVec;
 
 use super::gpu;
 use super::train::{on_gpu, small_mixer, small_tgat};
+use crate::skip::skipped;
 use crate::tgn_stream::{options, tgn};
 
 /// Nodes of the stream, half of them sources.
@@ -466,6 +467,9 @@ fn a_loop_learns_the_same_with_its_samples_and_rows_from_a_gpu() {
 #[test]
 #[ignore = "run by a_loop_publishes_what_a_lost_device_did_not_compute"]
 fn a_loop_on_a_device_that_is_lost() {
+    if std::env::var_os("EVERGRAPH_STANDIN_FAIL_BLOCKING").is_none() {
+        return skipped("there is no stand-in driver on the path of libraries");
+    }
     let [there, here] = [on_gpu(), Device::Cpu].map(|device| learn(&device, ALL));
     assert_eq!((there.lost, here.lost), (1, 0));
     assert!(there.times == here.times && here.times.iter().flatten().count() > 20, "{:?}", there.times);
