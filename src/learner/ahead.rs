@@ -11,7 +11,7 @@ use crate::feature::FeatureStore;
 use crate::log::LogError;
 use crate::sampler::DeviceSampler;
 use crate::train::share::Share;
-use crate::train::{PreparedBatch, Preparer, StreamNegatives};
+use crate::train::{PreparedBatch, Preparer, StreamNegatives, Trainer};
 
 /// What is known of a batch before its step.
 #[derive(Default)]
@@ -36,6 +36,19 @@ impl Preparation {
     pub fn begin_anew(&mut self) {
         let prepared = std::mem::take(&mut self.prepared);
         *self = Self { prepared, ..Self::default() };
+    }
+
+    /// Has the GPU that trains know which edge rows the batch will read, behind the steps of the batches `before` it
+    /// that are not over.
+    pub fn foresee(
+        &mut self,
+        trainer: &mut Trainer,
+        preparer: &Preparer,
+        (before, edge_rows): (&[&PreparedBatch], &FeatureStore),
+    ) {
+        preparer.expect_behind(before, &trainer.state().mailbox, &mut self.prepared);
+        trainer.foresee(edge_rows, &self.prepared);
+        self.foreseen = true;
     }
 }
 

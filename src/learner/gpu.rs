@@ -48,9 +48,8 @@ impl Learner {
         if !(self.ahead.filled && next.sampled) || next.foreseen {
             return;
         }
-        let (preparer, mailbox) = (self.trainer.preparer().publishing(), &self.trainer.state().mailbox);
-        preparer.expect(|node| mailbox.pending_event(node), &mut next.prepared);
-        self.trainer.foresee(&self.shared.engine.stores.edge_features, &next.prepared);
+        let preparer = self.trainer.preparer().publishing();
+        next.foresee(&mut self.trainer, &preparer, (&[], &self.shared.engine.stores.edge_features));
         self.trainer.restore_rows();
     }
 

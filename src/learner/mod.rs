@@ -265,9 +265,7 @@ impl Learner {
             }
             match self.turn(&batch) {
                 Err(LearnerError::Train(error @ TrainError::Storage(_))) => {
-                    self.shared.metrics.train.storage_failures.inc();
-                    tracing::error!(%error, position = batch.first.0, "the batch waits for its storage");
-                    std::thread::sleep(STORAGE_RETRY);
+                    self.wait_for_storage(&error, batch.first, "the batch waits for its storage");
                 }
                 done => done?,
             }
@@ -289,14 +287,19 @@ impl Learner {
         }
         match self.publish_owed() {
             Err(error @ TrainError::Storage(_)) => {
-                self.shared.metrics.train.storage_failures.inc();
-                let position = self.learned.0;
-                tracing::error!(%error, position, "rows of nodes are published when storage works again");
-                std::thread::sleep(STORAGE_RETRY);
+                let what = "rows of nodes are published when storage works again";
+                self.wait_for_storage(&error, self.learned, what);
                 Ok(())
             }
             done => Ok(done?),
         }
+    }
+
+    /// Reports what waits for storage, and waits before that is tried again.
+    fn wait_for_storage(&self, error: &TrainError, position: EdgeId, what: &str) {
+        self.shared.metrics.train.storage_failures.inc();
+        tracing::error!(%error, position = position.0, "{what}");
+        std::thread::sleep(STORAGE_RETRY);
     }
 
     /// Has the processes that train with this one go on from what it has learned.

@@ -128,9 +128,7 @@ impl Learner {
         };
         let mut foresee = |trainer: &mut Trainer| {
             if let Ok(next) = sampled.recv_timeout(SAMPLE_WAIT) {
-                preparer.expect_behind(&[prepared], &trainer.state().mailbox, &mut next.prepared);
-                trainer.foresee(&shared.engine.stores.edge_features, &next.prepared);
-                next.foreseen = true;
+                next.foresee(trainer, &preparer, (&[prepared], &shared.engine.stores.edge_features));
             }
         };
         let step = || step(Meanwhile { work: if on_gpu { Some(&mut foresee) } else { None }, next: None });

@@ -52,6 +52,16 @@ impl ComingRows {
             }
         }
     }
+
+    /// The same, when they have come.
+    fn hand_over_now(
+        self,
+        model: &Model,
+        f: impl FnMut(NodeId, &[f32], EventTime),
+    ) -> Result<(), TrainError> {
+        self.hand_over(&self.wait()?, f);
+        Ok(model.device().check()?)
+    }
 }
 
 fn is_finite(row: &[f32]) -> bool {
@@ -92,12 +102,16 @@ impl Trainer {
         nodes: &[NodeId],
         mut f: impl FnMut(NodeId, &[f32], EventTime),
     ) -> Result<(), TrainError> {
-        let Scratch { tables, rows, .. } = &mut *self.scratch.lock();
+        let Scratch { tables, rows, pool, .. } = &mut *self.scratch.lock();
         for nodes in nodes.chunks(CHUNK_ROWS) {
             let source = (edge_features, kept);
             gather_message_rows(&self.model.needs(), source, &self.state, nodes, rows)?;
             self.rows.iter().for_each(|reads| reads.count_gathered(rows.edges().len()));
-            self.publish_chunk(model, tables, nodes, rows.messages(), &mut f)?;
+            if *model.device() == Device::Cpu {
+                self.publish_chunk(model, tables, nodes, rows.messages(), &mut f);
+            } else {
+                self.ask_rows_of(model, pool, nodes, rows.messages())?.hand_over_now(model, &mut f)?;
+            }
         }
         Ok(())
     }
@@ -117,14 +131,12 @@ impl Trainer {
         mut f: impl FnMut(NodeId, &[f32], EventTime),
     ) -> Result<(), TrainError> {
         if *model.device() != Device::Cpu {
-            let coming = self.ask_rows(model, batch)?;
-            coming.hand_over(&coming.wait()?, f);
-            return Ok(model.device().check()?);
+            return self.ask_rows(model, batch)?.hand_over_now(model, f);
         }
         let Scratch { tables, .. } = &mut *self.scratch.lock();
         for (chunk, nodes) in batch.touched().chunks(CHUNK_ROWS).enumerate() {
             let messages = batch.rows.next_messages().from(chunk * CHUNK_ROWS);
-            self.publish_chunk(model, tables, nodes, messages, &mut f)?;
+            self.publish_chunk(model, tables, nodes, messages, &mut f);
         }
         Ok(())
     }
@@ -138,9 +150,19 @@ impl Trainer {
     /// If the batch was not prepared to be published, or the CPU computes.
     pub fn ask_rows(&self, model: &Model, batch: &PreparedBatch) -> Result<ComingRows, TrainError> {
         let Scratch { pool, edges, .. } = &mut *self.scratch.lock();
-        let (device, nodes) = (model.device(), batch.touched());
-        let places = edges.place(device, &batch.rows);
-        let messages = batch.rows.next_messages().at(places.as_ref());
+        let places = edges.place(model.device(), &batch.rows);
+        self.ask_rows_of(model, pool, batch.touched(), batch.rows.next_messages().at(places.as_ref()))
+    }
+
+    /// The same for `nodes`, given their messages.
+    fn ask_rows_of(
+        &self,
+        model: &Model,
+        pool: &mut TapePool,
+        nodes: &[NodeId],
+        messages: MessageRows<'_>,
+    ) -> Result<ComingRows, TrainError> {
+        let device = model.device();
         let mut tape = Tape::pooled(device, &model.parameters, Mode::Inference, pool);
         let rows = model.fresh_memory(&mut tape, (&self.state).into(), nodes, messages);
         let rows = tape.take_value(rows);
@@ -176,7 +198,7 @@ impl Trainer {
         self.publish_rows_by(model, batch.kept(), edge_features, batch.touched(), f)
     }
 
-    /// Hands over the rows of `nodes`, which are computed in parts, one thread each: the products are small.
+    /// Hands over the rows of `nodes`, which the CPU computes in parts, one thread each: the products are small.
     fn publish_chunk(
         &self,
         model: &Model,
@@ -184,27 +206,26 @@ impl Trainer {
         nodes: &[NodeId],
         messages: MessageRows<'_>,
         f: &mut impl FnMut(NodeId, &[f32], EventTime),
-    ) -> Result<(), TrainError> {
-        let part = if *model.device() == Device::Cpu { PUBLISHED_ROWS } else { nodes.len().max(1) };
-        let parts = nodes.len().div_ceil(part);
+    ) {
+        let parts = nodes.len().div_ceil(PUBLISHED_ROWS);
         pools.resize_with(parts.max(pools.len()), TapePool::new);
         let compute = |(i, (pool, nodes)): (usize, (&mut TapePool, &[NodeId]))| {
-            let mut tape = Tape::pooled(model.device(), &model.parameters, Mode::Inference, pool);
-            let fresh =
-                || model.fresh_memory(&mut tape, (&self.state).into(), nodes, messages.from(i * part));
+            let mut tape = Tape::pooled(&Device::Cpu, &model.parameters, Mode::Inference, pool);
+            let messages = messages.from(i * PUBLISHED_ROWS);
+            let fresh = || model.fresh_memory(&mut tape, (&self.state).into(), nodes, messages);
             let compute = || matmul::in_precision(self.options.precision, fresh);
             let rows = if parts > 1 { matmul::alone(compute) } else { compute() };
             tape.take_value(rows)
         };
         let rows: Vec<Tensor> = if parts > 1 {
-            let pairs = pools[..parts].par_iter_mut().zip(nodes.par_chunks(part));
+            let pairs = pools[..parts].par_iter_mut().zip(nodes.par_chunks(PUBLISHED_ROWS));
             pairs.enumerate().map(compute).collect()
         } else {
-            pools[..parts].iter_mut().zip(nodes.chunks(part)).enumerate().map(compute).collect()
+            pools[..parts].iter_mut().zip(nodes.chunks(PUBLISHED_ROWS)).enumerate().map(compute).collect()
         };
         let mut joined = vec![0.0; model.needs().row_dim()];
-        for ((nodes, rows), pool) in nodes.chunks(part).zip(rows).zip(pools) {
-            let (values, width) = (rows.read(), rows.cols());
+        for ((nodes, rows), pool) in nodes.chunks(PUBLISHED_ROWS).zip(rows).zip(pools) {
+            let (values, width) = (rows.data(), rows.cols());
             for (i, &node) in nodes.iter().enumerate() {
                 let Some(last) = self.state.last_event(node) else { continue };
                 let mut row = &values[i * width..][..width];
@@ -217,10 +238,8 @@ impl Trainer {
                     f(node, row, last);
                 }
             }
-            drop(values);
             pool.give(rows);
         }
-        Ok(model.device().check()?)
     }
 }
 
