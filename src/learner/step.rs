@@ -131,7 +131,10 @@ impl Learner {
                 next.foresee(trainer, &preparer, (&[prepared], &shared.engine.stores.edge_features));
             }
         };
-        let step = || step(Meanwhile { work: if on_gpu { Some(&mut foresee) } else { None }, next: None });
+        let step = || {
+            let work: Option<&mut dyn FnMut(&mut Trainer)> = if on_gpu { Some(&mut foresee) } else { None };
+            step(Meanwhile { work, ..Meanwhile::default() })
+        };
         let (prepared_next, stepped, _) = helper.beside(prepare_next, step);
         let stepped = stepped?;
         prepared_next?;

@@ -8,11 +8,20 @@
 //!
 //! Edge rows of its batch stay where they were placed until the launch, so a pass over another batch meanwhile does
 //! without the cache. For that reason a daemon, which publishes rows after each step, records no step ahead.
+//!
+//! Where nothing comes between two steps ([`Trainer::step_and_begin`]), the GPU begins the second as soon as the
+//! results of the first are found to be good: the CPU's rows of memory and messages, which no step on a GPU reads,
+//! follow the first step while the GPU computes the second.
+//!
+//! ```text
+//! host   record n+1 | wait for n, check, launch n+1 | state after n | record n+2 | wait for n+1 ...
+//! GPU    compute n ........................ |         compute n+1 ............................ |
+//! ```
 
 use super::pass::Apply;
 use super::prepare::PreparedBatch;
 use super::step::StepOutput;
-use super::trainer::{PhaseSeconds, StepMode, Trainer};
+use super::trainer::{PhaseSeconds, StepMode, TrainError, Trainer};
 use crate::device::Device;
 use crate::device::cuda::Ahead;
 use crate::device::exchange::ExchangeError;
@@ -31,6 +40,14 @@ impl StepAhead {
     pub fn seconds(&self) -> f64 {
         self.phases.forward + self.phases.backward + self.phases.optimizer
     }
+}
+
+/// A step that a GPU began before it was asked for.
+pub(super) struct BegunStep {
+    output: Result<StepOutput, ExchangeError>,
+    phases: PhaseSeconds,
+    /// Number of its batch.
+    batch: u64,
 }
 
 /// What has to be so when the step is launched.
@@ -97,8 +114,46 @@ impl Trainer {
         Some(StepAhead { step, places, phases, premises })
     }
 
+    /// Has the GPU begin the step of `next`, which nothing comes before, if it was recorded for what is so now.
+    pub(super) fn begin(&mut self, next: &PreparedBatch) {
+        let (mut phases, dropout) = (PhaseSeconds::default(), [self.options.seed, self.steps + 1]);
+        let output = self.launch_ahead(next, &mut phases, dropout);
+        self.begun = output.map(|output| BegunStep { output, phases, batch: next.number });
+    }
+
+    /// Whether a step has begun that is not that of `batch`.
+    pub(super) fn began_another(&self, batch: &PreparedBatch) -> bool {
+        self.begun.as_ref().is_some_and(|begun| begun.batch != batch.number)
+    }
+
+    /// Takes the step that has begun, if one has, whatever it is of. `batches` has its batch.
+    ///
+    /// # Errors
+    /// As for [`step_prepared`](Self::step_prepared).
+    pub fn finish<'b>(
+        &mut self,
+        batches: impl IntoIterator<Item = &'b PreparedBatch>,
+    ) -> Result<(), TrainError> {
+        let Some(BegunStep { batch: number, .. }) = self.begun else { return Ok(()) };
+        let batch = batches.into_iter().find(|batch| batch.number == number);
+        batch.map_or(Ok(()), |batch| self.step_prepared(batch).map(drop))
+    }
+
+    /// What came of launching the step of `batch`, which has begun or was recorded for what is so now.
+    pub(super) fn begun_or_recorded(
+        &mut self,
+        batch: &PreparedBatch,
+        phases: &mut PhaseSeconds,
+        dropout: [u64; 2],
+    ) -> Option<Result<StepOutput, ExchangeError>> {
+        let Some(begun) = self.begun.take() else { return self.launch_ahead(batch, phases, dropout) };
+        let PhaseSeconds { forward, backward, optimizer, .. } = begun.phases;
+        *phases = PhaseSeconds { forward, backward, optimizer, ..*phases };
+        Some(begun.output)
+    }
+
     /// Launches the step of `batch` if it was recorded for what is so now.
-    pub(super) fn launch_ahead(
+    fn launch_ahead(
         &mut self,
         batch: &PreparedBatch,
         phases: &mut PhaseSeconds,

@@ -51,7 +51,8 @@ impl Trainer {
     /// None in practice: the weights are of another shape.
     pub fn leave_gpu(&mut self) -> Result<u64, ModelError> {
         if let Device::Cuda(work) = std::mem::replace(&mut self.device, Device::Cpu) {
-            (self.placed, self.fresh_on_gpu, self.rows, self.ahead) = (Placed::default(), None, None, None);
+            (self.placed, self.fresh_on_gpu, self.rows) = (Placed::default(), None, None);
+            (self.ahead, self.begun) = (None, None);
             self.state.mirror.clear();
             self.cache_rows(0);
             work.release();

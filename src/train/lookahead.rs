@@ -83,7 +83,9 @@ impl<F: FnMut(&Preparer, &mut PreparedBatch) -> Result<bool, TrainError> + Send>
 pub struct Lookahead {
     helper: Helper,
     publishes: bool,
-    /// In order; all are sampled, and only the first may be gathered, or the first two where batches are ready early.
+    /// The batch whose step comes next and, where batches are ready early, the one behind it.
+    ready: VecDeque<PreparedBatch>,
+    /// Behind those, in order: all are sampled, and only the first may be gathered.
     queue: VecDeque<PreparedBatch>,
     spare: Vec<PreparedBatch>,
 }
@@ -105,7 +107,8 @@ impl Lookahead {
     /// Prepares with `helper`.
     #[must_use]
     pub fn new(helper: Helper) -> Self {
-        Self { helper, publishes: false, queue: VecDeque::new(), spare: Vec::new() }
+        let (ready, queue) = (VecDeque::new(), VecDeque::new());
+        Self { helper, publishes: false, ready, queue, spare: Vec::new() }
     }
 
     /// The same, for steps whose nodes are published; no step is recorded ahead then.
@@ -118,7 +121,8 @@ impl Lookahead {
     /// read from; `source` may sample each batch in a view of its own.
     ///
     /// # Errors
-    /// What `source`, a step or `each` returns; the batches that were prepared are given up.
+    /// What `source`, a step or `each` returns; a step that a GPU began before it was its turn is taken, and the other
+    /// batches that were prepared are given up.
     pub fn run<E: From<TrainError>>(
         &mut self,
         trainer: &mut Trainer,
@@ -126,7 +130,7 @@ impl Lookahead {
         source: impl Source,
         each: impl FnMut(Turn<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
-        self.run_by(trainer, world, source, Trainer::step_before, each)
+        self.run_by(trainer, world, source, Trainer::step_and_begin, each)
     }
 
     /// As [`Self::run`], with `step` in place of the trainer's own, which it takes among what else it does; it gets the
@@ -135,6 +139,21 @@ impl Lookahead {
     /// # Errors
     /// As [`Self::run`].
     pub fn run_by<E: From<TrainError>>(
+        &mut self,
+        trainer: &mut Trainer,
+        world: &World<'_>,
+        source: impl Source,
+        step: impl FnMut(&mut Trainer, &PreparedBatch, Option<&PreparedBatch>) -> Result<StepReport, TrainError>,
+        each: impl FnMut(Turn<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.spare.extend(self.ready.drain(..).chain(self.queue.drain(..)));
+        let ended = self.turns(trainer, world, source, step, each);
+        // What ended it counts for more than what comes of that step.
+        let _ = trainer.finish(&self.ready);
+        ended
+    }
+
+    fn turns<E: From<TrainError>>(
         &mut self,
         trainer: &mut Trainer,
         world: &World<'_>,
@@ -148,48 +167,64 @@ impl Lookahead {
     ) -> Result<(), E> {
         let preparer = trainer.preparer();
         let preparer = if self.publishes { preparer.publishing() } else { preparer };
-        self.spare.extend(self.queue.drain(..));
-        let is_early = trainer.wants_batches_early() && !self.publishes;
+        let at_hand = if trainer.wants_batches_early() && !self.publishes { 2 } else { 1 };
         loop {
             let mut clock = Instant::now();
-            let Some(mut batch) =
-                self.queue.pop_front().map_or_else(|| self.first(&preparer, &mut source), |b| Ok(Some(b)))?
-            else {
-                return Ok(());
-            };
-            if !batch.has_rows() {
-                let mailbox = &trainer.state().mailbox;
-                preparer.expect(|node| mailbox.pending_event(node), &mut batch);
-                preparer.gather(world, &mut batch)?;
+            if self.ready.is_empty() {
+                let known = self.queue.pop_front();
+                let Some(batch) =
+                    known.map_or_else(|| self.first(&preparer, &mut source), |b| Ok(Some(b)))?
+                else {
+                    return Ok(());
+                };
+                self.ready.push_back(batch);
             }
-            let mut early = if is_early { self.queue.pop_front() } else { None };
-            if let Some(next) = early.as_mut().filter(|next| !next.has_rows()) {
-                preparer.expect_behind(&[&batch], &trainer.state().mailbox, next);
-                trainer.foresee(world.edge_features, next);
-                preparer.gather(world, next)?;
+            if self.ready.len() < at_hand {
+                self.ready.extend(self.queue.pop_front());
             }
+            self.make_ready(trainer, &preparer, world)?;
             if let Some(next) = self.queue.front_mut() {
-                let before = early.iter().chain([&batch]).collect::<Vec<_>>();
+                let before = self.ready.iter().rev().collect::<Vec<_>>();
                 preparer.expect_behind(&before, &trainer.state().mailbox, next);
                 trainer.foresee(world.edge_features, next);
             }
             let late = clock.elapsed().as_secs_f64();
-            let (queue, spare) = (&mut self.queue, &mut self.spare);
+            let Self { helper, ready, queue, spare, .. } = self;
+            let [batch, next] = [0, 1].map(|place| ready.get(place));
+            let Some(batch) = batch else { return Ok(()) };
             let prepare = || ahead(&preparer, world, queue, spare, &mut source);
-            let take = || step(trainer, &batch, early.as_ref());
-            let (prepared, report, waited) = self.helper.beside(prepare, take);
+            let (prepared, report, waited) = helper.beside(prepare, || step(trainer, batch, next));
             let seconds = super::prepare::lap(&mut clock);
-            each(Turn { batch: &batch, report: report?, seconds, waited_seconds: late + waited })?;
+            each(Turn { batch, report: report?, seconds, waited_seconds: late + waited })?;
             prepared?;
-            early.into_iter().for_each(|next| self.queue.push_front(next));
-            self.spare.push(batch);
+            spare.extend(ready.pop_front());
         }
+    }
+
+    /// Gathers the rows of what is to be ready.
+    fn make_ready(
+        &mut self,
+        trainer: &mut Trainer,
+        preparer: &Preparer,
+        world: &World<'_>,
+    ) -> Result<(), TrainError> {
+        for place in 0..self.ready.len() {
+            let (before, batches) = self.ready.make_contiguous().split_at_mut(place);
+            let Some(batch) = batches.first_mut().filter(|batch| !batch.has_rows()) else { continue };
+            let before = before.iter().rev().collect::<Vec<_>>();
+            preparer.expect_behind(&before, &trainer.state().mailbox, batch);
+            if place > 0 {
+                trainer.foresee(world.edge_features, batch);
+            }
+            preparer.gather(world, batch)?;
+        }
+        Ok(())
     }
 
     /// Bytes that the buffers of all batches hold.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.queue.iter().chain(&self.spare).map(PreparedBatch::bytes).sum()
+        self.ready.iter().chain(&self.queue).chain(&self.spare).map(PreparedBatch::bytes).sum()
     }
 
     /// The batch that nothing was before.

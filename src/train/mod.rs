@@ -13,6 +13,7 @@ mod changes;
 mod edge_cache;
 pub mod edgebank;
 pub mod evaluate;
+mod fresh;
 mod gpu;
 mod handing_over;
 pub mod historical;

@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use super::ahead::StepAhead;
+use super::fresh::take_fresh;
 use super::orders::Order;
 use super::pass::{Apply, Memory, Pass};
 use super::prepare::{PreparedBatch, lap};
@@ -13,17 +14,19 @@ use super::trainer::{
     Negatives, PhaseSeconds, Positives, Scratch, StepMode, StepReport, TrainError, Trainer, World,
 };
 use super::weight_update::WeightUpdate;
+use crate::device::Device;
 use crate::device::exchange::ExchangeError;
-use crate::device::{Device, matmul};
 use crate::event::NodeId;
-use crate::model::{Deferred, EdgePlaces, ModelState, StateAfter};
-use crate::nn::{Fetched, Mode, Tape, TapePool, Tensor};
+use crate::model::{Deferred, EdgePlaces, StateAfter};
+use crate::nn::{Mode, Tape, Tensor};
 
 /// What is done while a GPU computes a step.
 #[derive(Default)]
 pub struct Meanwhile<'a> {
     /// The batch whose step comes next, where it is ready: that step may be recorded.
     pub next: Option<&'a PreparedBatch>,
+    /// Whether nothing else is asked of the trainer before that step: the GPU may begin it.
+    pub begins: bool,
     /// Has a batch foreseen that gets ready meanwhile, for example.
     pub work: Option<&'a mut dyn FnMut(&mut Trainer)>,
 }
@@ -69,7 +72,22 @@ impl Trainer {
         batch: &PreparedBatch,
         next: Option<&PreparedBatch>,
     ) -> Result<StepReport, TrainError> {
-        self.step_while(batch, Meanwhile { next, work: None })
+        self.step_while(batch, Meanwhile { next, ..Meanwhile::default() })
+    }
+
+    /// As [`step_before`](Self::step_before), where nothing but the step of `next` is asked of this trainer after this
+    /// one: a GPU may begin it, and the state follows this step meanwhile. Until that step is taken, weights, gradients
+    /// and rows on the GPU are undefined, and other batches are out of order. [`finish`](Self::finish) takes it if
+    /// nobody wants it any more.
+    ///
+    /// # Errors
+    /// As for [`step_prepared`](Self::step_prepared).
+    pub fn step_and_begin(
+        &mut self,
+        batch: &PreparedBatch,
+        next: Option<&PreparedBatch>,
+    ) -> Result<StepReport, TrainError> {
+        self.step_while(batch, Meanwhile { next, begins: true, work: None })
     }
 
     pub(super) fn step_while(
@@ -93,6 +111,7 @@ impl Trainer {
         if batch.positives().src.is_empty() {
             return Ok(StepReport::default());
         }
+        let next = meanwhile.next.filter(|_| meanwhile.begins);
         let mut report = StepReport { touched: batch.touched().to_vec(), ..StepReport::default() };
         report.phases.sample = batch.sample_seconds;
         report.phases.gather = batch.gather_seconds;
@@ -116,23 +135,22 @@ impl Trainer {
             }
         };
         let mut clock = Instant::now();
+        let refuses = self.mirror_follows(batch);
+        if learned.is_err() || refuses {
+            // It was recorded for the state and the weights of a step that leaves all of them.
+            self.ahead = None;
+        }
+        if let Some(next) = next {
+            self.begin(next);
+        }
         let memory_dim = self.state.memory.dimension();
         let Scratch { pool, fresh, .. } = self.scratch.get_mut();
         let row = |i: usize| &fresh[i * memory_dim..][..memory_dim];
         let (events, touched, rows) = (batch.positives(), &batch.touched, batch.rows.next_messages());
-        let written = written(&self.device, &self.state, batch, row);
         let mut tape = Tape::pooled(&Device::Cpu, &self.model.parameters, Mode::Inference, pool);
         report.refused_rows =
             self.model.update_state(&mut tape, &mut self.state, &events, touched, row, rows);
         drop(tape);
-        if let Some((written, others)) = written {
-            self.state.mirror.follow(touched, &written, self.fresh_on_gpu.as_ref(), &others);
-        }
-        self.fresh_on_gpu = None;
-        if learned.is_err() || report.refused_rows > 0 {
-            // It was recorded for the state and the weights of a step that leaves all of them.
-            self.ahead = None;
-        }
         match &learned {
             Ok(()) => touched.nodes().iter().for_each(|&node| self.state.deferred.forget(node)),
             Err(_) => self.state.deferred.clear(),
@@ -153,7 +171,10 @@ impl Trainer {
         let is_elsewhere = self.device == Device::Cpu && batch.rows.in_place().is_some();
         let is_elsewhere = is_elsewhere || !batch.is_for(self.scratch.lock().ranks.as_ref());
         let pending = |node| self.state.mailbox.pending_event(node);
-        if is_elsewhere || reads_rows && !batch.rows.has_messages_of(pending, batch.nodes()) {
+        if self.began_another(batch)
+            || is_elsewhere
+            || reads_rows && !batch.rows.has_messages_of(pending, batch.nodes())
+        {
             return Err(TrainError::OutOfOrder { step: self.steps });
         }
         Ok(())
@@ -167,13 +188,15 @@ impl Trainer {
     /// the next batch is recorded, if that is known.
     pub(super) fn score(
         &mut self,
-        (batch, Meanwhile { next, work }): (&PreparedBatch, Meanwhile<'_>),
+        (batch, Meanwhile { next, begins, work }): (&PreparedBatch, Meanwhile<'_>),
         report: &mut StepReport,
         how: (Apply, [u64; 2]),
     ) -> Result<Result<(), String>, TrainError> {
         let (device, phases) = (self.device.clone(), &mut report.phases);
-        self.state.mirror.bring_up_to_date(&device, &self.state.memory, &self.state.mailbox);
-        let launched = self.launch_ahead(batch, phases, how.1);
+        if self.begun.is_none() {
+            self.state.mirror.bring_up_to_date(&device, &self.state.memory, &self.state.mailbox);
+        }
+        let launched = self.begun_or_recorded(batch, phases, how.1);
         let asked = launched.unwrap_or_else(|| self.ask(batch, phases, how));
         let StepOutput { loss, logits, fresh, update } = asked.map_err(RanksError::from)?;
         let [loss, logits] = [loss, logits].map(Tensor::fetch);
@@ -197,6 +220,10 @@ impl Trainer {
         self.fresh_on_gpu = fresh.and_then(|rows| take_fresh(rows, kept, pool));
         [loss, logits].into_iter().for_each(|tensor| pool.give(tensor));
         device.check()?;
+        if let (Device::Cuda(work), true) = (&device, begins) {
+            // The next one comes behind it at once, in whatever way it is launched.
+            work.step_begins();
+        }
         self.restore_rows();
         self.ahead = ahead;
         report.phases.settle = lap(&mut clock) - recording;
@@ -278,36 +305,6 @@ impl Trainer {
         phases.optimizer = lap(&mut clock);
         Ok(StepOutput { loss, logits, fresh, update })
     }
-
-    /// Applies the touched nodes' pending messages into the scratch buffer.
-    fn refresh_touched(&mut self, batch: &PreparedBatch) -> Result<(), TrainError> {
-        if self.state.memory.dimension() == 0 {
-            return Ok(());
-        }
-        self.state.mirror.bring_up_to_date(&self.device, &self.state.memory, &self.state.mailbox);
-        let Scratch { pool, edges, fresh, .. } = self.scratch.get_mut();
-        let places = edges.place(&self.device, &batch.rows);
-        let mut tape = Tape::pooled(&self.device, &self.model.parameters, Mode::Inference, pool);
-        let messages = batch.rows.messages().at(places.as_ref());
-        let rows = matmul::in_precision(self.options.precision, || {
-            self.model.fresh_memory(&mut tape, (&self.state).into(), batch.touched(), messages)
-        });
-        let rows = tape.take_value(rows).fetch();
-        drop(tape);
-        fresh.clear();
-        self.fresh_on_gpu = take_fresh(rows, fresh, pool);
-        Ok(self.device.check()?)
-    }
-}
-
-/// Appends rows to `kept`; returns those on a GPU, if they were computed there.
-fn take_fresh(rows: Fetched, kept: &mut Vec<f32>, pool: &mut TapePool) -> Option<Tensor> {
-    let rows = rows.append_to(kept);
-    if *rows.device() != Device::Cpu {
-        return Some(rows);
-    }
-    pool.give(rows);
-    None
 }
 
 /// Notes what the pass over a batch owes the rows that were kept, and keeps those that it computed, but for the nodes
@@ -338,31 +335,6 @@ fn settle(
     if defers {
         rows.advance();
     }
-}
-
-/// The places among the touched nodes whose memory a step writes, given the rows, and the other end of each one's last
-/// event; nothing on the CPU, which needs neither.
-fn written<'r>(
-    device: &Device,
-    state: &ModelState,
-    batch: &PreparedBatch,
-    fresh: impl Fn(usize) -> &'r [f32],
-) -> Option<(Vec<u32>, Vec<NodeId>)> {
-    if *device == Device::Cpu || state.memory.dimension() == 0 {
-        return None;
-    }
-    let (touched, events) = (batch.touched(), batch.positives());
-    let writes = |(place, &node): (usize, &NodeId)| {
-        let row = || fresh(place).iter().all(|value| value.is_finite());
-        // Places are counted in 32 bits.
-        (state.mailbox.is_pending(node) && row()).then_some(place as u32)
-    };
-    let written = touched.iter().enumerate().filter_map(writes).collect();
-    let other = |(&node, &last): (&NodeId, &u32)| {
-        let event = last as usize;
-        if events.src[event] == node { events.dst[event] } else { events.src[event] }
-    };
-    Some((written, touched.iter().zip(batch.touched.last_events()).map(other).collect()))
 }
 
 /// Tensors of a step, on the device that computes.

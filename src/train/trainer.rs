@@ -19,7 +19,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use thiserror::Error;
 
-use super::ahead::StepAhead;
+use super::ahead::{BegunStep, StepAhead};
 use super::edge_cache::EdgeCache;
 use super::placed::Placed;
 use super::prepare::PreparedBatch;
@@ -173,6 +173,8 @@ pub struct Trainer {
     pub(super) fresh_on_gpu: Option<Tensor>,
     /// The next step, if it was recorded while the GPU computed the last one.
     pub(super) ahead: Option<StepAhead>,
+    /// The next step, if the GPU has begun it.
+    pub(super) begun: Option<BegunStep>,
     /// The last weights that the CPU saw, if a GPU computes.
     pub(super) known: Mutex<Option<Weights>>,
     /// Published weights on the GPU, if one computes.
@@ -240,6 +242,7 @@ impl Trainer {
             batch,
             fresh_on_gpu: None,
             ahead: None,
+            begun: None,
             known: Mutex::new(known),
             placed,
             rows,

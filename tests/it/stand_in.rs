@@ -492,7 +492,7 @@ fn trains_and_goes_on_without() {
             prepared(trainer, (&stream, &world), b, before)
         };
         let next = (b < 5).then(|| prepare(&trainer, b + 1, Some(&batch)));
-        if let Err(error) = trainer.step_before(&batch, next.as_ref()) {
+        if let Err(error) = trainer.step_and_begin(&batch, next.as_ref()) {
             println!("step {b}: {error}, {:?}", work.recorded());
             assert!(error.to_string().contains("the GPU is lost"), "{error}");
             lost = true;

@@ -81,9 +81,9 @@ impl Pace {
         way
     }
 
-    /// What comes before a step begins counts as its time from now on.
+    /// What comes before a step begins counts as its time from now on, if it does not already.
     pub fn starts(&mut self, now: Instant) {
-        self.started = Some(now);
+        self.started.get_or_insert(now);
     }
 
     /// Whether some steps are recorded ahead, or may be.
@@ -127,7 +127,7 @@ impl Pace {
 
     /// The step that began last failed: its time says nothing.
     pub fn failed(&mut self) {
-        self.since = None;
+        (self.since, self.started) = (None, None);
     }
 
     /// Which step of a trial this one is, if one is under way.

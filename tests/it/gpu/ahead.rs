@@ -1,5 +1,6 @@
 //! A step that is recorded while the GPU computes the one before computes the same, bit for bit, whatever comes between
-//! the two. On a simulated GPU, which does everything at once, nothing is recorded ahead.
+//! the two, and also where nothing does and it begins before it is asked for. On a simulated GPU, which does everything
+//! at once, nothing is recorded ahead.
 
 use std::sync::Arc;
 
@@ -56,35 +57,65 @@ fn seen(report: &Result<StepReport, TrainError>) -> Bits {
     }
 }
 
-/// Steps over a stream of so many batches as commands take them, with a pinned room of so many bytes at first.
+/// A run over a stream of so many batches as commands make it.
+struct Run {
+    batches: usize,
+    /// It fails behind this one.
+    fails: Option<usize>,
+    /// What the steps found, and how many had been launched as graphs when each was heard of.
+    found: Bits,
+    launched: Vec<u64>,
+}
+
+impl Run {
+    fn of(batches: usize) -> Self {
+        Self { batches, fails: None, found: Vec::new(), launched: Vec::new() }
+    }
+
+    fn take(&mut self, trainer: &mut Trainer, work: &CudaWork, stream: &Stream) -> Result<(), TrainError> {
+        let Self { batches, fails, found, launched } = self;
+        let (mut next, mut heard) = (0, 0);
+        let source = |preparer: &Preparer, batch: &mut PreparedBatch| {
+            let b = next;
+            next += 1;
+            if b >= *batches {
+                return Ok(false);
+            }
+            let (positives, range) = (stream.positives(b), b * BATCH..(b + 1) * BATCH);
+            let negatives = Negatives { src: positives.src, dst: &stream.against[range] };
+            let mode = match b {
+                6 => StepMode::StateOnly,
+                9 => StepMode::Score,
+                _ => StepMode::Train,
+            };
+            preparer.sample(&stream.world(b, Sight::BeforeBatch), &positives, &negatives, mode, batch)?;
+            Ok(true)
+        };
+        let each = |turn: Turn<'_>| {
+            found.extend(seen(&Ok(turn.report)));
+            launched.push(work.recorded().launched);
+            heard += 1;
+            match *fails == Some(heard - 1) {
+                true => Err(TrainError::OutOfOrder { step: 0 }),
+                false => Ok(()),
+            }
+        };
+        let world = stream.world(0, Sight::Everything);
+        Lookahead::new(Helper::new()).run(trainer, &world, source, each)
+    }
+}
+
+/// The steps of such a run, with a pinned room of so many bytes at first.
 fn look_ahead(model: ModelOptions, how: Launching, batches: usize, room: usize) -> (Bits, RecorderCounts) {
     let (stream, (mut trainer, work)) = (Stream::new(batches), trainer(model, how));
     work.set_staging(room);
-    let (mut next, mut all) = (0, Vec::new());
-    let source = |preparer: &Preparer, batch: &mut PreparedBatch| {
-        let b = next;
-        next += 1;
-        if b >= batches {
-            return Ok(false);
-        }
-        let (positives, range) = (stream.positives(b), b * BATCH..(b + 1) * BATCH);
-        let negatives = Negatives { src: positives.src, dst: &stream.against[range] };
-        let mode = match b {
-            6 => StepMode::StateOnly,
-            9 => StepMode::Score,
-            _ => StepMode::Train,
-        };
-        preparer.sample(&stream.world(b, Sight::BeforeBatch), &positives, &negatives, mode, batch)?;
-        Ok(true)
-    };
-    let each = |turn: Turn<'_>| {
-        all.extend(seen(&Ok(turn.report)));
-        Ok::<(), TrainError>(())
-    };
-    let world = stream.world(0, Sight::Everything);
-    Lookahead::new(Helper::new()).run(&mut trainer, &world, source, each).unwrap();
-    all.extend(learned(&trainer, &stream));
-    (all, work.recorded())
+    let mut run = Run::of(batches);
+    run.take(&mut trainer, &work, &stream).unwrap();
+    run.found.extend(learned(&trainer, &stream));
+    // A step that was recorded ahead has begun before anybody hears of the one before it.
+    let began = run.launched[batches - 2] == run.launched[batches - 1];
+    assert!(real_gpu().is_none() || how == Launching::Auto || began == (how == Launching::Ahead));
+    (run.found, work.recorded())
 }
 
 #[test]
@@ -114,6 +145,51 @@ fn a_step_recorded_ahead_that_outgrows_the_pinned_room_is_recorded_in_its_turn()
     assert!(found == expected, "bit for bit");
     println!("{counts:?}");
     assert!(real_gpu().is_none() || counts.failed > 0 && counts.ahead > 0, "{counts:?}");
+}
+
+#[test]
+fn a_run_that_fails_leaves_no_step_half_taken() {
+    let run = |how, fails| {
+        let (stream, (mut trainer, work)) = (Stream::new(16), trainer(tgn().into(), how));
+        let mut run = Run { fails: Some(fails), ..Run::of(16) };
+        run.take(&mut trainer, &work, &stream).unwrap_err();
+        // Another run begins with batches of its own.
+        run.fails = None;
+        let steps = trainer.steps();
+        run.found.clear();
+        run.take(&mut trainer, &work, &stream).unwrap();
+        run.found.extend(learned(&trainer, &stream));
+        (steps, run.found)
+    };
+    // The step behind the seventh batch, which is no step that learns, is recorded in its turn.
+    for fails in [3, 6, 12] {
+        let (steps, found) = run(Launching::Ahead, fails);
+        let begun = u64::from(real_gpu().is_some() && fails != 6);
+        assert_eq!(steps, fails as u64 + 1 + begun, "{fails}");
+        assert!(run(Launching::Graph, steps as usize - 1) == (steps, found), "{fails}: bit for bit");
+    }
+}
+
+#[test]
+fn nothing_comes_before_a_step_that_has_begun() {
+    let (stream, (mut trainer, _)) = (Stream::new(8), trainer(tgn().into(), Launching::Ahead));
+    let world = stream.world(0, Sight::BeforeBatch);
+    let mut batch = prepared(&trainer, (&stream, &world), 0, None);
+    for b in 0..7 {
+        let next = prepared(&trainer, (&stream, &world), b + 1, Some(&batch));
+        trainer.step_and_begin(&batch, Some(&next)).unwrap();
+        let other = prepared(&trainer, (&stream, &world), 0, None);
+        let scores = trainer.score_prepared(&other);
+        // Of the first steps nobody knows when the stream began.
+        assert!(scores.is_err() == (real_gpu().is_some() && b > 4) || b < 5, "{b}: {scores:?}");
+        batch = next;
+    }
+    assert_eq!(trainer.steps(), 7);
+    trainer.finish([&batch]).unwrap();
+    assert_eq!(trainer.steps(), if real_gpu().is_some() { 8 } else { 7 });
+    trainer.finish([&batch]).unwrap();
+    let other = prepared(&trainer, (&stream, &world), 1, None);
+    trainer.score_prepared(&other).unwrap();
 }
 
 #[test]

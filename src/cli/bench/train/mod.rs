@@ -347,7 +347,7 @@ fn train(
     let step = |trainer: &mut Trainer, batch: &PreparedBatch, next: Option<&PreparedBatch>| match &mut served
     {
         Some(served) => served.step(trainer, batch),
-        None => trainer.step_before(batch, next),
+        None => trainer.step_and_begin(batch, next),
     };
     let order = Order { columns, destinations, seed, batch_events: args.batch_events as usize, first: 0 };
     order.run((trainer, lookahead), world, step, |turn| {
