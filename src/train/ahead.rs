@@ -18,7 +18,7 @@
 //! GPU    compute n ........................ |         compute n+1 ............................ |
 //! ```
 
-use super::pass::Apply;
+use super::pass::How;
 use super::prepare::PreparedBatch;
 use super::step::StepOutput;
 use super::trainer::{PhaseSeconds, StepMode, TrainError, Trainer};
@@ -108,7 +108,7 @@ impl Trainer {
             return None;
         }
         let mut phases = PhaseSeconds::default();
-        let how = (Apply::All, dropout);
+        let how = How::with_dropout(dropout);
         let step =
             work.record_ahead(|| self.compute((batch, Some(before)), places.as_ref(), &mut phases, how))?;
         Some(StepAhead { step, places, phases, premises })

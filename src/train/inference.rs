@@ -1,7 +1,7 @@
 //! What [`Trainer`] computes without learning: embeddings, and scores that change no state.
 
 use super::orders::Order;
-use super::pass::{Apply, Pass, embed};
+use super::pass::{How, Pass, embed};
 use super::prepare::PreparedBatch;
 use super::ranks::RanksError;
 use super::shards::Sharded;
@@ -123,8 +123,9 @@ impl Trainer {
     }
 
     /// Takes the step that `batch` was prepared for, and reports the scores of [`Self::score_prepared`] before it.
-    /// Where a training step drops values or defers gradients, its own are others, and a further pass computes these;
-    /// on a GPU while the step is recorded.
+    /// Where a training step drops values, its own are others: then the pairs are embedded twice, from one table of
+    /// memory rows. Where it defers gradients, a further pass computes them, and on a GPU, too: while the step is
+    /// recorded.
     ///
     /// # Errors
     /// As [`Self::step_prepared`].
@@ -146,10 +147,13 @@ impl Trainer {
             return self.step_while(batch, meanwhile);
         }
         self.check_order(batch)?;
-        self.hand_out(Order::Test, batch)?;
-        let asked = self.ask_scores(&self.model, batch, true)?;
+        self.hand_out(Order::TestAndStep, batch)?;
+        if self.device == Device::Cpu && !self.defers() {
+            return self.take_step(batch, true, meanwhile);
+        }
+        let asked = self.ask_scores(&self.model, batch)?;
         // On a GPU the step's end is the pass's, too.
-        let report = self.step_tested(batch, meanwhile)?;
+        let report = self.take_step(batch, false, meanwhile)?;
         let (positive, negative) = batch.halves(asked);
         Ok(StepReport { positive, negative, ..report })
     }
@@ -172,44 +176,24 @@ impl Trainer {
         if batch.share.is_some() {
             return Err(TrainError::Shared);
         }
-        self.score_by(model, batch, false)
-    }
-
-    /// As [`Self::score_prepared`], by all ranks that share the batch.
-    pub(super) fn score_together(&self, batch: &PreparedBatch) -> Result<(Vec<f32>, Vec<f32>), TrainError> {
-        self.score_by(&self.model, batch, true)
-    }
-
-    fn score_by(
-        &self,
-        model: &Model,
-        batch: &PreparedBatch,
-        together: bool,
-    ) -> Result<(Vec<f32>, Vec<f32>), TrainError> {
         if batch.positives().src.is_empty() {
             return Ok((Vec::new(), Vec::new()));
         }
-        let scores = batch.halves(self.ask_scores(model, batch, together)?);
+        let scores = batch.halves(self.ask_scores(model, batch)?);
         model.device().check()?;
         Ok(scores)
     }
 
     /// Logits `[pairs, 1]` of a batch with events, positives first. A GPU is not waited for.
-    fn ask_scores(
-        &self,
-        model: &Model,
-        batch: &PreparedBatch,
-        together: bool,
-    ) -> Result<Fetched, RanksError> {
-        let Scratch { pool, tables, shards, ranks, edges, .. } = &mut *self.scratch.lock();
-        let ranks = ranks.as_mut().filter(|_| together);
+    fn ask_scores(&self, model: &Model, batch: &PreparedBatch) -> Result<Fetched, RanksError> {
+        let Scratch { pool, tables, shards, edges, .. } = &mut *self.scratch.lock();
         let places = edges.place(model.device(), &batch.rows);
-        let (state, places, apply) = ((&self.state).into(), places.as_ref(), Apply::All);
+        let (state, places, how) = ((&self.state).into(), places.as_ref(), How::with_dropout([0, 0]));
         let precision = self.options.precision;
-        let pass = Pass { model, state, batch, places, apply, precision, dropout: [0, 0] };
+        let pass = Pass { model, state, batch, places, precision, how };
         let logits = if pass.has_parts() {
             let parameters = (&model.parameters, Mode::Inference);
-            let logits = Sharded::run((&pass, &[]), parameters, tables, shards, ranks)?.logits;
+            let logits = Sharded::run((&pass, &[]), parameters, tables, shards, None)?.logits;
             Tensor::from_vec(&Device::Cpu, logits.len(), 1, logits)
         } else {
             let mut tape = Tape::pooled(model.device(), &model.parameters, Mode::Inference, pool);

@@ -12,15 +12,14 @@ use super::orders::{Change, Order};
 use super::prepare::PreparedBatch;
 use super::ranks::{Ranks, RanksError};
 use super::save::LoadError;
-use super::step::Meanwhile;
-use super::trainer::{StepReport, TrainError, Trainer, TrainerOptions};
+use super::trainer::{TrainError, Trainer, TrainerOptions};
 use crate::device::Device;
 use crate::device::exchange::Exchange;
 use crate::model::tables::{read_table, read_u64, write_table, write_u64};
 use crate::model::walk::WalkState;
 
 /// The version of this program, and of what is passed between ranks, which grows whenever that changes.
-const VERSION: &[u8] = concat!(env!("CARGO_PKG_VERSION"), ", format 3").as_bytes();
+const VERSION: &[u8] = concat!(env!("CARGO_PKG_VERSION"), ", format 4").as_bytes();
 
 /// Why a rank does not follow the first one.
 #[derive(Debug, Reason)]
@@ -120,13 +119,11 @@ impl Trainer {
         let mut input = &parcel[..];
         let changes: Vec<u8> = read_table(&mut input).map_err(RanksError::Passed)?;
         self.apply_noted(&changes)?;
-        if order != Order::StepTested {
-            let needs = self.model.needs();
-            let Some(ranks) = &mut self.scratch.get_mut().ranks else { return Ok(false) };
-            batch.read_for((&needs, share), &mut ranks.kept, &mut input).map_err(RanksError::Passed)?;
-        }
+        let needs = self.model.needs();
+        let Some(ranks) = &mut self.scratch.get_mut().ranks else { return Ok(false) };
+        batch.read_for((&needs, share), &mut ranks.kept, &mut input).map_err(RanksError::Passed)?;
         let done = match order {
-            Order::Test => self.score_together(batch).map(drop),
+            Order::TestAndStep => self.test_and_step(batch).map(drop),
             Order::Replay(key) => self.replay_prepared(batch, key).map(drop),
             _ => self.step_prepared(batch).map(drop),
         };
@@ -141,7 +138,6 @@ impl Trainer {
     pub(super) fn hand_out(&mut self, order: Order, batch: &PreparedBatch) -> Result<(), TrainError> {
         let needs = self.model.needs();
         match &mut self.scratch.get_mut().ranks {
-            Some(ranks) if order == Order::StepTested => Ok(ranks.give(order, |_, _, _| Ok(()))?),
             Some(ranks) => {
                 Ok(ranks.give(order, |share, sent, parcel| batch.write_for((&needs, share), sent, parcel))?)
             }
@@ -155,16 +151,5 @@ impl Trainer {
         if let Some(leading) = ranks.and_then(|ranks| ranks.leading.as_mut()) {
             leading.note(change);
         }
-    }
-
-    /// Takes the step that `batch` was prepared for, which was scored before.
-    pub(super) fn step_tested(
-        &mut self,
-        batch: &PreparedBatch,
-        meanwhile: Meanwhile<'_>,
-    ) -> Result<StepReport, TrainError> {
-        self.check_order(batch)?;
-        self.hand_out(Order::StepTested, batch)?;
-        self.take_step(batch, meanwhile)
     }
 }

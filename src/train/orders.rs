@@ -27,12 +27,10 @@ use crate::nn::Parameters;
 pub(super) enum Order {
     /// Go on from what the first rank has learned.
     Begin,
-    /// Score a batch.
-    Test,
     /// Take the step of a batch.
     Step,
-    /// Take the step of the batch that was just scored.
-    StepTested,
+    /// The same, and score it without dropout.
+    TestAndStep,
     /// Learn from a batch of old events, with this key.
     Replay(u64),
     /// Part from one another.
@@ -65,17 +63,15 @@ impl Order {
     fn to_numbers(self) -> [u64; 2] {
         match self {
             Self::Begin => [0, 0],
-            Self::Test => [1, 0],
-            Self::Step => [2, 0],
-            Self::StepTested => [3, 0],
-            Self::Replay(key) => [4, key],
-            Self::End => [5, 0],
+            Self::Step => [1, 0],
+            Self::TestAndStep => [2, 0],
+            Self::Replay(key) => [3, key],
+            Self::End => [4, 0],
         }
     }
 
     fn from_numbers(numbers: [u64; 2]) -> Option<Self> {
-        let all =
-            [Self::Begin, Self::Test, Self::Step, Self::StepTested, Self::Replay(numbers[1]), Self::End];
+        let all = [Self::Begin, Self::Step, Self::TestAndStep, Self::Replay(numbers[1]), Self::End];
         all.into_iter().find(|order| order.to_numbers() == numbers)
     }
 }

@@ -23,6 +23,23 @@ pub(super) enum Apply {
     Due { delay: u64 },
 }
 
+/// How a pass is computed.
+#[derive(Clone, Copy)]
+pub(super) struct How {
+    pub apply: Apply,
+    /// Key of the dropout masks: seed and number of the step.
+    pub dropout: [u64; 2],
+    /// Whether the pairs are scored without dropout, too: from the same memory rows, so all messages are applied.
+    pub tests: bool,
+}
+
+impl How {
+    /// All messages are applied, with these dropout masks.
+    pub fn with_dropout(dropout: [u64; 2]) -> Self {
+        Self { apply: Apply::All, dropout, tests: false }
+    }
+}
+
 /// What one pass reads.
 #[derive(Clone, Copy)]
 pub(super) struct Pass<'a> {
@@ -30,11 +47,9 @@ pub(super) struct Pass<'a> {
     pub state: StateAfter<'a>,
     pub batch: &'a PreparedBatch,
     pub places: Option<&'a EdgePlaces>,
-    pub apply: Apply,
     /// Of products on the CPU.
     pub precision: Precision,
-    /// Key of the dropout masks: seed and number of the step.
-    pub dropout: [u64; 2],
+    pub how: How,
 }
 
 /// Memory rows `[nodes, memory_dim]` of distinct nodes after their pending messages.
@@ -107,7 +122,7 @@ impl Pass<'_> {
     pub fn memory(&self, tape: &mut Tape<'_>, nodes: Range<usize>) -> Memory {
         let messages = self.batch.rows.messages().at(self.places).from(nodes.start);
         let (state, nodes) = (self.state, &self.batch.neighborhood.nodes().nodes()[nodes]);
-        if let Apply::Due { delay } = self.apply {
+        if let Apply::Due { delay } = self.how.apply {
             let state = state.now();
             let is_due = |node: NodeId| self.batch.is_touched(node) || state.deferred.is_due(node, delay);
             if let Some(memory) = self.model.deferred_memory(tape, state, (nodes, messages), is_due) {
@@ -133,7 +148,7 @@ impl Pass<'_> {
         then: impl FnOnce(&EmbeddingInput<'_>) -> R,
     ) -> R {
         let state = self.state;
-        let [seed, step] = self.dropout;
+        let [seed, step] = self.how.dropout;
         then(&EmbeddingInput {
             neighborhood: &self.batch.neighborhood,
             part,

@@ -9,7 +9,7 @@
 use std::ops::Range;
 
 use super::orders::Order;
-use super::pass::Apply;
+use super::pass::How;
 use super::prepare::PreparedBatch;
 use super::step::Meanwhile;
 use super::trainer::{StepReport, TrainError, Trainer};
@@ -79,7 +79,7 @@ impl Trainer {
         }
         self.hand_out(Order::Replay(key), batch)?;
         let dropout = [self.options.seed ^ STREAM, key];
-        match self.score((batch, Meanwhile::default()), &mut report, (Apply::All, dropout))? {
+        match self.score((batch, Meanwhile::default()), &mut report, How::with_dropout(dropout))? {
             Ok(()) => Ok(report),
             Err(what) => Err(TrainError::NonFinite { what, step: self.steps }),
         }

@@ -35,7 +35,7 @@ use crate::device::exchange::ExchangeError;
 use crate::device::matmul::Precision;
 use crate::device::{Device, matmul};
 use crate::model::{Needs, PARTS_MAX, Part};
-use crate::nn::{Gradients, Mode, Number, Parameters, Tape, TapePool, Tensor};
+use crate::nn::{Gradients, Mode, Number, Parameters, Tape, TapePool, Tensor, Var};
 
 /// Parts of a large batch; a power of two.
 pub(super) const SHARDS: usize = 8;
@@ -62,6 +62,8 @@ pub(super) struct Sharded<'t> {
     pub loss: f32,
     /// Of the positives, then of the negatives.
     pub logits: Vec<f32>,
+    /// The same without dropout, if they were asked for.
+    pub tested: Option<Vec<f32>>,
     /// Seconds of the forward and the backward part.
     pub seconds: [f64; 2],
 }
@@ -72,7 +74,8 @@ struct Scored {
     seconds: [f64; 2],
 }
 
-/// The scores of all parts, part by part: the loss, the logits of the positives, and those of the negatives.
+/// The scores of all parts, part by part: the loss, the logits of the positives, and those of the negatives; behind
+/// them the logits without dropout, if they were asked for.
 struct Scores(Vec<f32>);
 
 /// Into how many parts a batch of `events` is cut.
@@ -130,7 +133,7 @@ impl<'t> Sharded<'t> {
         let mut others = ranks.zip(shared.as_ref());
         let table = Table::of(&mut rows, (asked, pass.nodes()), others.as_mut())?;
         let first = lap(&mut clock);
-        let (mut scores, lengths) = Scores::of(parts, count);
+        let (mut scores, lengths) = Scores::of(parts, count, pass.how.tests);
         let mut places = runs(&mut scores.0, &lengths);
         let part = |(i, (shard, scores)): (usize, (&mut Shard, &mut [f32]))| {
             let number = own.start + i;
@@ -155,11 +158,12 @@ impl<'t> Sharded<'t> {
             let lengths = lengths.collect();
             ranks.gather_scores((&mut scores.0, lengths), &flowed, shared)?;
         }
-        let (loss, logits) = scores.joined(&lengths);
+        let (loss, [logits, tested]) = scores.joined(&lengths, pass.how.tests);
+        let tested = pass.how.tests.then_some(tested);
         // The time that passed, in the proportion in which the threads spent it.
         let forward = between * seconds[0] / (seconds[0] + seconds[1]).max(f64::MIN_POSITIVE);
         let seconds = [first + forward, between - forward + lap(&mut clock)];
-        Ok(Self { rows, fresh, flowed, shared, precision, loss, logits, seconds })
+        Ok(Self { rows, fresh, flowed, shared, precision, loss, logits, tested, seconds })
     }
 
     /// Walks on through the table, and takes the gradients of all parts. Returns what flowed into the leaf of the
@@ -208,24 +212,28 @@ fn sharing(ranks: Option<&mut Ranks>, parts: usize) -> Option<&mut Ranks> {
 
 impl Scores {
     /// Room for those of `count` events in so many parts, and the number of values of each part.
-    fn of(parts: usize, count: usize) -> (Self, Vec<usize>) {
-        let lengths: Vec<usize> = (0..parts).map(|i| 1 + 2 * cut(i, parts, count).len()).collect();
+    fn of(parts: usize, count: usize, tests: bool) -> (Self, Vec<usize>) {
+        let scores = |events: usize| 2 * events * (1 + usize::from(tests));
+        let lengths: Vec<usize> = (0..parts).map(|i| 1 + scores(cut(i, parts, count).len())).collect();
         (Self(vec![0.0; lengths.iter().sum()]), lengths)
     }
 
-    /// The loss, and the logits of all positives and of all negatives.
-    fn joined(&self, lengths: &[usize]) -> (f32, Vec<f32>) {
-        let (mut loss, mut logits, mut negatives) = (0.0, Vec::with_capacity(self.0.len()), Vec::new());
-        let mut left = &self.0[..];
+    /// The loss, and the logits of all positives and of all negatives, with and without dropout.
+    fn joined(&self, lengths: &[usize], tests: bool) -> (f32, [Vec<f32>; 2]) {
+        let [mut logits, mut negatives] = [(); 2].map(|()| [Vec::new(), Vec::new()]);
+        let (mut loss, mut left) = (0.0, &self.0[..]);
         for &length in lengths {
             let (part, others) = left.split_at(length);
-            let (positive, negative) = part[1..].split_at(length / 2);
             loss += part[0];
-            logits.extend_from_slice(positive);
-            negatives.extend_from_slice(negative);
+            let scores = (length - 1) / (1 + usize::from(tests));
+            for (pass, scores) in part[1..].chunks_exact(scores.max(1)).enumerate() {
+                let (positive, negative) = scores.split_at(scores.len() / 2);
+                logits[pass].extend_from_slice(positive);
+                negatives[pass].extend_from_slice(negative);
+            }
             left = others;
         }
-        logits.extend(negatives);
+        logits.iter_mut().zip(negatives).for_each(|(logits, negatives)| logits.extend(negatives));
         (loss, logits)
     }
 }
@@ -278,12 +286,15 @@ impl Shard {
         let (count, batch) = (events.len(), pass.batch);
         let whole = batch.scored().len();
         let part = (count < whole).then(|| Part::of_events(&events, whole, batch.pairs.blocks()));
+        let logits_of = |tape: &mut Tape<'_>, leaf: Var| {
+            let embeddings = pass.embed(tape, leaf, (number, part.as_ref()));
+            let [src, dst] = batch.pairs.of(count);
+            let logits = pass.model.logits(tape, embeddings, src, dst);
+            pass.logits(tape, Some(logits), &events)
+        };
         let mut tape = Tape::pooled(&Device::Cpu, &pass.model.parameters, mode, &mut self.pool);
         let leaf = tape.shared_leaf(table.rows.clone(), table.flows);
-        let embeddings = pass.embed(&mut tape, leaf, (number, part.as_ref()));
-        let [src, dst] = batch.pairs.of(count);
-        let logits = pass.model.logits(&mut tape, embeddings, src, dst);
-        let logits = pass.logits(&mut tape, Some(logits), &events);
+        let logits = logits_of(&mut tape, leaf);
         let loss = tape.pair_loss(logits, count);
         #[allow(clippy::cast_precision_loss)] // events of a batch
         let share = count as f32 / whole as f32;
@@ -299,8 +310,18 @@ impl Shard {
             }
         }
         scores[0] = share * tape.scalar(loss);
-        scores[1..].copy_from_slice(tape.value(logits).data());
-        Scored { flowed, seconds: [forward, lap(&mut clock)] }
+        let (trained, tested) = scores[1..].split_at_mut(2 * count);
+        trained.copy_from_slice(tape.value(logits).data());
+        drop(tape);
+        let backward = lap(&mut clock);
+        if pass.how.tests {
+            let parameters = &pass.model.parameters;
+            let mut tape = Tape::pooled(&Device::Cpu, parameters, Mode::Inference, &mut self.pool);
+            let leaf = tape.shared_leaf(table.rows.clone(), false);
+            let logits = logits_of(&mut tape, leaf);
+            tested.copy_from_slice(tape.value(logits).data());
+        }
+        Scored { flowed, seconds: [forward + lap(&mut clock), backward] }
     }
 }
 

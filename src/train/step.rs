@@ -5,7 +5,7 @@ use std::time::Instant;
 use super::ahead::StepAhead;
 use super::fresh::take_fresh;
 use super::orders::Order;
-use super::pass::{Apply, Memory, Pass};
+use super::pass::{Apply, How, Memory, Pass};
 use super::prepare::{PreparedBatch, lap};
 use super::ranks::RanksError;
 use super::shards::Sharded;
@@ -97,13 +97,15 @@ impl Trainer {
     ) -> Result<StepReport, TrainError> {
         self.check_order(batch)?;
         self.hand_out(Order::Step, batch)?;
-        self.take_step(batch, meanwhile)
+        self.take_step(batch, false, meanwhile)
     }
 
-    /// Takes the step of a batch that is in order, and that other ranks have.
+    /// Takes the step of a batch that is in order, and that other ranks have. If it `tests`, the scores that it reports
+    /// are those without dropout.
     pub(super) fn take_step(
         &mut self,
         batch: &PreparedBatch,
+        tests: bool,
         meanwhile: Meanwhile<'_>,
     ) -> Result<StepReport, TrainError> {
         let step = self.steps;
@@ -125,7 +127,7 @@ impl Trainer {
                     true => Apply::Due { delay: self.options.gradient_delay_batches },
                     false => Apply::All,
                 };
-                let how = (apply, [self.options.seed, step + 1]);
+                let how = How { apply, dropout: [self.options.seed, step + 1], tests };
                 let scored = self.score((batch, meanwhile), &mut report, how)?;
                 if scored.is_ok() && batch.mode == StepMode::Train {
                     let state = &self.state;
@@ -181,8 +183,7 @@ impl Trainer {
     }
 
     /// Embeds and scores the batch, learns from it if that is its mode, and leaves the touched nodes'
-    /// fresh memory in the scratch buffer. `how` is which messages it applies and the key of its dropout masks. What
-    /// was not finite is the inner error.
+    /// fresh memory in the scratch buffer. What was not finite is the inner error.
     ///
     /// On a GPU all work is enqueued first and waited for once; meanwhile it does what is to be done, and the step of
     /// the next batch is recorded, if that is known.
@@ -190,17 +191,18 @@ impl Trainer {
         &mut self,
         (batch, Meanwhile { next, begins, work }): (&PreparedBatch, Meanwhile<'_>),
         report: &mut StepReport,
-        how: (Apply, [u64; 2]),
+        how: How,
     ) -> Result<Result<(), String>, TrainError> {
         let (device, phases) = (self.device.clone(), &mut report.phases);
         if self.begun.is_none() {
             self.state.mirror.bring_up_to_date(&device, &self.state.memory, &self.state.mailbox);
         }
-        let launched = self.begun_or_recorded(batch, phases, how.1);
+        let launched = self.begun_or_recorded(batch, phases, how.dropout);
         let asked = launched.unwrap_or_else(|| self.ask(batch, phases, how));
-        let StepOutput { loss, logits, fresh, update } = asked.map_err(RanksError::from)?;
+        let StepOutput { loss, logits, tested, fresh, update } = asked.map_err(RanksError::from)?;
         let [loss, logits] = [loss, logits].map(Tensor::fetch);
-        let (fresh, update) = (fresh.map(Tensor::fetch), update.fetch());
+        let (tested, fresh) = (tested.map(Tensor::fetch), fresh.map(Tensor::fetch));
+        let update = update.fetch();
         let mut clock = Instant::now();
         if let Some(work) = work {
             work(self);
@@ -212,13 +214,15 @@ impl Trainer {
         let [loss, logits] = [loss, logits].map(|coming| coming.wait().0);
         let n = batch.scored().len();
         report.loss = loss.data().first().copied().unwrap_or_default();
-        report.positive.extend_from_slice(&logits.data()[..n]);
-        report.negative.extend_from_slice(&logits.data()[n..]);
+        let tested = tested.map(|coming| coming.wait().0);
+        let scores = tested.as_ref().unwrap_or(&logits);
+        report.positive.extend_from_slice(&scores.data()[..n]);
+        report.negative.extend_from_slice(&scores.data()[n..]);
         let learned = self.check_update(update, report.loss);
         let Scratch { pool, fresh: kept, .. } = self.scratch.get_mut();
         kept.clear();
         self.fresh_on_gpu = fresh.and_then(|rows| take_fresh(rows, kept, pool));
-        [loss, logits].into_iter().for_each(|tensor| pool.give(tensor));
+        [loss, logits].into_iter().chain(tested).for_each(|tensor| pool.give(tensor));
         device.check()?;
         if let (Device::Cuda(work), true) = (&device, begins) {
             // The next one comes behind it at once, in whatever way it is launched.
@@ -235,7 +239,7 @@ impl Trainer {
         &mut self,
         batch: &PreparedBatch,
         phases: &mut PhaseSeconds,
-        how: (Apply, [u64; 2]),
+        how: How,
     ) -> Result<StepOutput, ExchangeError> {
         let device = self.device.clone();
         if let (Device::Cuda(work), StepMode::Train) = (&device, batch.mode) {
@@ -255,7 +259,7 @@ impl Trainer {
         (batch, before): (&PreparedBatch, Option<&PreparedBatch>),
         places: Option<&EdgePlaces>,
         phases: &mut PhaseSeconds,
-        (apply, dropout): (Apply, [u64; 2]),
+        how: How,
     ) -> Result<StepOutput, ExchangeError> {
         let learn = batch.mode == StepMode::Train;
         let mode = if learn { Mode::Train } else { Mode::Inference };
@@ -264,12 +268,12 @@ impl Trainer {
             || (&self.state).into(),
             |before| StateAfter::batch(&self.state, &before.touched, before.positives()),
         );
-        let pass = Pass { model: &self.model, state, batch, places, apply, precision, dropout };
+        let pass = Pass { model: &self.model, state, batch, places, precision, how };
         // Positives are seeds, so each touched node has a slot.
         let slot = |&node: &NodeId| batch.neighborhood.nodes().slot(node).unwrap_or_default();
         let touched = || batch.touched().iter().map(slot).collect::<Vec<u32>>();
         let Scratch { pool, tables, shards, ranks, .. } = self.scratch.get_mut();
-        let (loss, logits, fresh) = if pass.has_parts() {
+        let (loss, logits, tested, fresh) = if pass.has_parts() {
             let (asked, parameters) = (touched(), (&self.model.parameters, mode));
             let mut done = Sharded::run((&pass, &asked), parameters, tables, shards, ranks.as_mut())?;
             if learn {
@@ -283,7 +287,9 @@ impl Trainer {
                 matrix
             };
             let fresh = matrix(&done.fresh, asked.len());
-            (matrix(&[done.loss], 1), matrix(&done.logits, done.logits.len()), Some(fresh))
+            let logits = matrix(&done.logits, done.logits.len());
+            let tested = done.tested.map(|tested| matrix(&tested, tested.len()));
+            (matrix(&[done.loss], 1), logits, tested, Some(fresh))
         } else {
             let mut clock = Instant::now();
             let mut tape = Tape::pooled(&self.device, &self.model.parameters, mode, pool);
@@ -297,13 +303,13 @@ impl Trainer {
                 phases.backward = lap(&mut clock);
             }
             let [loss, logits] = [loss, scored.logits].map(|var| tape.take_value(var));
-            (loss, logits, fresh.map(|var| tape.take_value(var)))
+            (loss, logits, None, fresh.map(|var| tape.take_value(var)))
         };
         let mut clock = Instant::now();
         let gradient_steps = self.adam.steps() + before.map_or(0, PreparedBatch::gradient_steps);
         let update = if learn { self.update_weights(&loss, gradient_steps) } else { WeightUpdate::Nothing };
         phases.optimizer = lap(&mut clock);
-        Ok(StepOutput { loss, logits, fresh, update })
+        Ok(StepOutput { loss, logits, tested, fresh, update })
     }
 }
 
@@ -343,6 +349,8 @@ pub(super) struct StepOutput {
     loss: Tensor,
     /// `[pairs, 1]`, positives first.
     logits: Tensor,
+    /// The same without dropout, if they were asked for and come of the same pass.
+    tested: Option<Tensor>,
     /// `[touched nodes, memory_dim]`; none where no memory was read.
     fresh: Option<Tensor>,
     update: WeightUpdate,
