@@ -102,6 +102,7 @@ impl Trainer {
         let edges = &mut self.scratch.get_mut().edges;
         edges.restore(&self.device);
         let places = edges.place(&self.device, &batch.rows);
+        edges.choose();
         // The step that is computed went well so far.
         if work.forgive() {
             edges.misplaced();

@@ -4,7 +4,7 @@
 //! ```text
 //! foresee   what the next batches read, before or after the step of this one
 //! place     before a pass: what the batch misses is brought; a batch that was placed last is there
-//! choose    while the step is computed: which rows of the foreseen batch are brought before it comes
+//! choose    behind that: which rows of the foreseen batch are brought before it comes (see [`Chooser`])
 //! restore   once the step is asked for: those rows, behind the step in the GPU's order
 //! ```
 //!
@@ -18,13 +18,14 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use super::chooser::Chooser;
 use super::prepare::PreparedBatch;
 use super::trainer::{TrainError, Trainer};
 use crate::device::Device;
 use crate::device::cuda::{CudaWork, RowsInPlace};
 use crate::event::EdgeId;
 use crate::feature::FeatureStore;
-use crate::feature::cache::{GpuRowCounts, GpuRows, RoundRows};
+use crate::feature::cache::{GpuRowCounts, RoundRows};
 use crate::model::{DeviceRows, EdgePlaces, FeatureRows, GatherError, RowReads};
 use crate::nn::Tensor;
 
@@ -35,22 +36,20 @@ pub(super) struct EdgeCache {
     open: Option<Open>,
     /// The batches after the one that is placed next, as far as they are known.
     coming: VecDeque<Foreseen>,
-    /// The one of which rows were chosen to be restored.
-    chosen: Option<Foreseen>,
 }
 
 /// What a later batch reads.
-struct Foreseen {
-    edges: Vec<u64>,
+pub(super) struct Foreseen {
+    pub edges: Vec<u64>,
     /// Where the rows are in the host's memory, if the GPU reads them there, and of which version of the store.
-    in_place: Option<(RowsInPlace, u64)>,
+    pub in_place: Option<(RowsInPlace, u64)>,
     /// For each row all ones if the GPU reads it in place. The others come with their round.
-    here: Vec<u32>,
+    pub here: Vec<u32>,
 }
 
 impl Foreseen {
     /// The rows and their version; none where the GPU reads nothing in place.
-    fn round(&self) -> Option<(RoundRows<'_>, u64)> {
+    pub fn round(&self) -> Option<(RoundRows<'_>, u64)> {
         let (rows, version) = self.in_place.as_ref()?;
         Some((RoundRows { ids: &self.edges, in_place: Some((rows, &self.here)), values: &[] }, *version))
     }
@@ -59,7 +58,7 @@ impl Foreseen {
 /// A table on a GPU and what is in it.
 struct Open {
     table: Arc<Tensor>,
-    rows: GpuRows,
+    rows: Chooser,
     /// Of which content of the store.
     version: u64,
     /// The batch that was placed last.
@@ -129,45 +128,39 @@ impl EdgeCache {
         self.open.as_mut().map(|open| (open, self.coming.front()))
     }
 
-    /// Chooses which rows of the foreseen batch [`restore`](Self::restore) brings in. Nothing, while a pass reads the
-    /// table or will.
+    /// Begins to choose which rows of the foreseen batch [`restore`](Self::restore) brings in, beside what comes next.
+    /// They go where the batch that was placed last has none.
     pub fn choose(&mut self) {
-        let Some(open) = &mut self.open else { return };
-        if open.chose || Arc::get_mut(&mut open.table).is_none() {
-            return;
-        }
+        let Some(open) = self.open.as_mut().filter(|open| !open.chose) else { return };
         let Some(next) = self.coming.pop_front() else { return };
         open.chose = true;
-        if let Some((round, version)) = next.round()
-            && version == open.version
-        {
-            open.rows.choose(&round);
-            self.chosen = Some(next);
+        if next.round().is_some_and(|(_, version)| version == open.version) {
+            open.rows.choose(next);
         }
     }
 
-    /// Brings in the rows that were chosen, if any were. Behind the step of the batch before theirs.
+    /// Brings in the rows that were chosen, if any were. Behind the step of the batch before theirs; not while a pass
+    /// reads the table or will.
     pub fn restore(&mut self, device: &Device) {
         let (Device::Cuda(work), Some(open)) = (device, &mut self.open) else { return };
-        let Some(chosen) = self.chosen.take() else { return };
-        let table = Arc::get_mut(&mut open.table).map(Tensor::on_gpu_mut);
-        if let (Some((round, _)), Some(Ok(table))) = (chosen.round(), table) {
-            open.rows.restore(work, table, &round);
+        let Some(table) = Arc::get_mut(&mut open.table).map(Tensor::on_gpu_mut) else { return };
+        let chosen = open.rows.chosen();
+        if let (Some((round, _)), Ok(table)) = (chosen.as_ref().and_then(Foreseen::round), table) {
+            open.rows.rows().restore(work, table, &round);
         }
     }
 
     /// Bytes of host memory.
-    pub fn bytes(&self) -> usize {
-        let open = self.open.as_ref().map_or(0, |open| {
-            open.rows.bytes()
+    pub fn bytes(&mut self) -> usize {
+        let open = self.open.as_mut().map_or(0, |open| {
+            open.rows.rows().bytes()
                 + open.edges.capacity() * size_of::<u64>()
                 + open.places.as_ref().map_or(0, |places| places.capacity()) * size_of::<u32>()
         });
-        let known = self.coming.iter().chain(&self.chosen);
         let bytes = |known: &Foreseen| {
             known.edges.capacity() * size_of::<u64>() + known.here.capacity() * size_of::<u32>()
         };
-        open + known.map(bytes).sum::<usize>()
+        open + self.coming.iter().map(bytes).sum::<usize>()
     }
 }
 
@@ -186,11 +179,12 @@ impl Open {
     fn new(work: &Arc<CudaWork>, budget: u64, width: usize) -> Option<Self> {
         let memory = work.cuda().memory();
         let free = memory.budget.saturating_sub(memory.used) as u64;
-        let rows = GpuRows::new(budget.min(free / 2) / (width * size_of::<f32>()).max(1) as u64, width);
-        if rows.places() == 0 {
+        let mut rows = Chooser::new(budget.min(free / 2) / (width * size_of::<f32>()).max(1) as u64, width);
+        let places = rows.rows().places();
+        if places == 0 {
             return None;
         }
-        let table = Tensor::zeros_apart(&Device::Cuda(work.clone()), rows.places(), width)?;
+        let table = Tensor::zeros_apart(&Device::Cuda(work.clone()), places, width)?;
         Some(Self { table: table.into(), rows, version: 0, edges: Vec::new(), places: None, chose: false })
     }
 
@@ -210,7 +204,8 @@ impl Open {
             (self.places, self.chose) = (None, false);
             // A tape that is still alive reads the rows of its own batch.
             let table = Arc::get_mut(&mut self.table)?.on_gpu_mut().ok()?;
-            let places = self.rows.round(work, table, round, next.map_or(&[], |next| &next.edges));
+            let next = next.map_or(&[][..], |next| &next.edges);
+            let places = self.rows.rows().round(work, table, round, next);
             self.edges.extend_from_slice(round.ids);
             self.places = places.map(Arc::new);
         }
@@ -227,7 +222,7 @@ impl Open {
         self.edges.clear();
         self.places = None;
         let table = Arc::get_mut(&mut self.table)?.on_gpu_mut().ok()?;
-        let places = self.rows.glance(work, table, round)?;
+        let places = self.rows.rows().glance(work, table, round)?;
         Some(EdgePlaces::new(self.table.clone(), places.into()))
     }
 
@@ -235,7 +230,7 @@ impl Open {
     fn keep(&mut self, version: u64) {
         if self.version != version {
             self.version = version;
-            self.rows.forget();
+            self.rows.rows().forget();
             self.edges.clear();
         }
     }
@@ -251,7 +246,7 @@ impl Trainer {
     /// What was done with edge rows on the GPU; `None` if none are kept.
     #[must_use]
     pub fn cached_rows(&self) -> Option<GpuRowCounts> {
-        self.scratch.lock().edges.open.as_ref().map(|open| open.rows.counts())
+        self.scratch.lock().edges.open.as_mut().map(|open| open.rows.rows().counts())
     }
 
     /// Announces the batch after the one whose step comes next or was announced last, or after the one whose step was

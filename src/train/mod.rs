@@ -10,6 +10,7 @@
 
 mod ahead;
 mod changes;
+mod chooser;
 mod edge_cache;
 pub mod edgebank;
 pub mod evaluate;

@@ -298,7 +298,8 @@ impl Trainer {
     /// Bytes of the buffers that steps share.
     #[must_use]
     pub fn buffer_bytes(&self) -> usize {
-        let Scratch { pool, tables, shards, ranks, neighborhood, rows, edges, fresh } = &*self.scratch.lock();
+        let Scratch { pool, tables, shards, ranks, neighborhood, rows, edges, fresh } =
+            &mut *self.scratch.lock();
         let own = neighborhood.bytes() + rows.bytes() + edges.bytes() + self.batch.bytes();
         pool.bytes()
             + tables.iter().map(TapePool::bytes).sum::<usize>()
