@@ -102,7 +102,7 @@ impl Trainer {
         let edges = &mut self.scratch.get_mut().edges;
         edges.restore(&self.device);
         let places = edges.place(&self.device, &batch.rows);
-        edges.choose();
+        edges.begin_to_choose();
         // The step that is computed went well so far.
         if work.forgive() {
             edges.misplaced();
@@ -122,22 +122,40 @@ impl Trainer {
         self.begun = output.map(|output| BegunStep { output, phases, batch: next.number });
     }
 
-    /// Whether a step has begun that is not that of `batch`.
-    pub(super) fn began_another(&self, batch: &PreparedBatch) -> bool {
-        self.begun.as_ref().is_some_and(|begun| begun.batch != batch.number)
+    /// Whether the step of `batch` has begun.
+    pub(super) fn has_begun(&self, batch: &PreparedBatch) -> bool {
+        self.begun.as_ref().is_some_and(|begun| begun.batch == batch.number)
+    }
+
+    /// Gives up the step that was recorded ahead, if one was: what it was recorded for changes.
+    ///
+    /// # Panics
+    /// If it has begun.
+    pub(super) fn give_up_ahead(&mut self) {
+        self.expect_none_begun();
+        self.ahead = None;
+    }
+
+    /// Weights, state and optimizer are those of the last step that was taken.
+    ///
+    /// # Panics
+    /// If they are not, because the next one has begun.
+    pub(super) fn expect_none_begun(&self) {
+        assert!(self.begun.is_none(), "a step that has begun is taken before anything else");
     }
 
     /// Takes the step that has begun, if one has, whatever it is of. `batches` has its batch.
     ///
     /// # Errors
-    /// As for [`step_prepared`](Self::step_prepared).
+    /// As for [`step_prepared`](Self::step_prepared), or its batch is not there.
     pub fn finish<'b>(
         &mut self,
         batches: impl IntoIterator<Item = &'b PreparedBatch>,
     ) -> Result<(), TrainError> {
         let Some(BegunStep { batch: number, .. }) = self.begun else { return Ok(()) };
         let batch = batches.into_iter().find(|batch| batch.number == number);
-        batch.map_or(Ok(()), |batch| self.step_prepared(batch).map(drop))
+        let batch = batch.ok_or(TrainError::OutOfOrder { step: self.steps })?;
+        self.step_prepared(batch).map(drop)
     }
 
     /// What came of launching the step of `batch`, which has begun or was recorded for what is so now.

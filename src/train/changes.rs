@@ -13,7 +13,7 @@ impl Trainer {
     /// memory; returns those others.
     pub fn forget(&mut self, nodes: &[NodeId]) -> Vec<NodeId> {
         self.note(Change::Forget(nodes));
-        self.ahead = None;
+        self.give_up_ahead();
         self.state.forget(nodes)
     }
 
@@ -51,7 +51,7 @@ impl Trainer {
     /// The weights are of a model of another shape.
     pub fn set_weights(&mut self, weights: &Weights) -> Result<(), ModelError> {
         let model = Model::with_parameters(self.options.model, weights.parameters())?;
-        self.ahead = None;
+        self.give_up_ahead();
         self.model = model.moved_to(&self.device);
         if self.device != Device::Cpu {
             *self.known.get_mut() = Some(weights.clone());

@@ -1,9 +1,11 @@
 //! [`Chooser`]: decides on a thread of its own which edge rows of a foreseen batch are brought to a GPU before that
-//! batch comes. It has to find every row of the batch, which takes as long as much of what the trainer's thread does
-//! for a step.
+//! batch comes. For that it finds every row of the batch, which would be a large part of what the trainer's thread does
+//! beside a step that a GPU computes.
 //!
-//! While it decides, the thread has the directory of rows; whoever asks for that waits. Nothing is decided that
-//! depends on when the thread runs.
+//! While it decides, the thread has the directory of rows; whoever asks for that waits. Nothing that is decided
+//! depends on when the thread runs. If it panics, so does who asks.
+
+use std::thread::JoinHandle;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 
@@ -25,6 +27,7 @@ pub(super) struct Chooser {
 struct Thread {
     jobs: Sender<Job>,
     done: Receiver<Job>,
+    handle: JoinHandle<()>,
 }
 
 struct Job {
@@ -42,12 +45,22 @@ impl Job {
 }
 
 impl Thread {
-    /// It ends when nobody has jobs for it any more.
-    fn start() -> Option<Self> {
+    /// One that runs jobs until nobody has any for it; `None` if none can be had.
+    fn start(run: fn(Job) -> Job) -> Option<Self> {
         let ((jobs, coming), (sender, done)) = (bounded::<Job>(1), bounded(1));
-        let work = move || coming.iter().all(|job| sender.send(job.run()).is_ok());
-        std::thread::Builder::new().name("choose".to_owned()).spawn(work).ok()?;
-        Some(Self { jobs, done })
+        let work = move || coming.iter().for_each(|job| drop(sender.send(run(job))));
+        let handle = std::thread::Builder::new().name("choose".to_owned()).spawn(work).ok()?;
+        Some(Self { jobs, done, handle })
+    }
+
+    /// It has ended before its jobs were done: it panicked.
+    fn end(self) {
+        drop(self.jobs);
+        if let Err(panic) = self.handle.join()
+            && !std::thread::panicking()
+        {
+            std::panic::resume_unwind(panic);
+        }
     }
 }
 
@@ -59,36 +72,57 @@ impl Chooser {
     }
 
     /// Begins to choose rows of `batch`.
-    pub fn choose(&mut self, batch: Foreseen) {
+    pub fn begin(&mut self, batch: Foreseen) {
         self.rows();
-        self.thread = self.thread.take().or_else(Thread::start);
+        self.thread = self.thread.take().or_else(|| Thread::start(Job::run));
+        let Some(thread) = &self.thread else { return self.choose(batch) };
         let Some(rows) = self.rows.take() else { return };
-        let job = Job { rows, batch };
-        let refused = match &self.thread {
-            Some(thread) => thread.jobs.send(job).map_err(|refused| refused.0),
-            None => Err(job),
-        };
-        if let Err(job) = refused {
-            self.take(job.run());
+        if let Err(refused) = thread.jobs.send(Job { rows, batch }) {
+            self.take(refused.0.run());
         }
     }
 
-    /// The batch of which rows were chosen and are to be restored, if one is, once.
+    /// Chooses rows of `batch` now.
+    pub fn choose(&mut self, batch: Foreseen) {
+        self.rows();
+        if let Some(rows) = self.rows.take() {
+            self.take(Job { rows, batch }.run());
+        }
+    }
+
+    /// Whether rows are chosen, or are about to be, that are not [taken](Self::chosen) yet.
+    pub fn has_chosen(&self) -> bool {
+        self.rows.is_none() || self.chosen.is_some()
+    }
+
+    /// The batch of which rows were chosen, once.
     pub fn chosen(&mut self) -> Option<Foreseen> {
         self.rows();
         self.chosen.take()
     }
 
     /// The directory.
+    ///
+    /// # Panics
+    /// If the thread did.
     pub fn rows(&mut self) -> &mut GpuRows {
-        if self.rows.is_none() {
-            match self.thread.as_ref().and_then(|thread| thread.done.recv().ok()) {
-                Some(job) => self.take(job),
-                // It panicked, and the directory is gone.
-                None => self.thread = None,
+        if self.rows.is_none()
+            && let Some(thread) = self.thread.take()
+        {
+            match thread.done.recv() {
+                Ok(job) => {
+                    self.thread = Some(thread);
+                    self.take(job);
+                }
+                Err(_) => thread.end(),
             }
         }
         self.rows.get_or_insert_with(|| GpuRows::new(self.shape.0, self.shape.1))
+    }
+
+    /// Bytes of host memory.
+    pub fn bytes(&mut self) -> usize {
+        self.rows().bytes() + self.chosen.as_ref().map_or(0, Foreseen::bytes)
     }
 
     fn take(&mut self, job: Job) {
@@ -98,7 +132,7 @@ impl Chooser {
 
 impl Drop for Chooser {
     fn drop(&mut self) {
-        // What a GPU reads in place goes where it came from.
+        // Memory that a GPU reads in place must not outlive the GPU's work on the thread.
         self.rows();
     }
 }
@@ -115,31 +149,35 @@ mod tests {
     fn a_directory_is_there_whoever_had_it() {
         let mut chooser = Chooser::new(100, 1);
         for round in 0..50_u64 {
-            chooser.choose(foreseen(&[round, round + 1]));
-            // Nobody waits for what was chosen before.
-            if round % 3 == 0 {
-                chooser.choose(foreseen(&[round]));
+            assert!(!chooser.has_chosen());
+            match round % 3 {
+                0 => chooser.choose(foreseen(&[round])),
+                _ => chooser.begin(foreseen(&[round])),
             }
-            assert_eq!(chooser.rows().places(), 100);
-            let chosen = chooser.chosen().map(|batch| batch.edges.len());
-            assert_eq!(
-                (chosen, chooser.chosen().is_none()),
-                (Some(if round % 3 == 0 { 1 } else { 2 }), true)
-            );
+            assert!(chooser.has_chosen());
+            if round % 2 == 0 {
+                assert_eq!(chooser.rows().places(), 100);
+            }
+            assert_eq!(chooser.chosen().map(|batch| batch.edges), Some(vec![round]));
         }
-        chooser.choose(foreseen(&[7]));
+        chooser.begin(foreseen(&[7]));
     }
 
     #[test]
-    fn a_thread_that_is_gone_costs_the_directory_and_nothing_else() {
+    #[should_panic(expected = "what the thread met")]
+    fn a_thread_that_panics_is_heard_of() {
         let mut chooser = Chooser::new(100, 1);
-        chooser.choose(foreseen(&[1]));
+        chooser.thread = Thread::start(|_| panic!("what the thread met"));
+        chooser.begin(foreseen(&[1]));
         chooser.rows();
+    }
+
+    #[test]
+    fn without_a_thread_the_caller_chooses() {
+        let mut chooser = Chooser::new(100, 1);
         let (jobs, done) = (bounded(1).0, bounded(1).1);
-        chooser.thread = Some(Thread { jobs, done });
-        chooser.choose(foreseen(&[2]));
-        assert_eq!(chooser.chosen().map(|batch| batch.edges), Some(vec![2]), "chosen here");
-        chooser.rows = None;
-        assert_eq!((chooser.rows().places(), chooser.thread.is_none()), (100, true));
+        chooser.thread = Some(Thread { jobs, done, handle: std::thread::spawn(|| ()) });
+        chooser.begin(foreseen(&[2]));
+        assert_eq!(chooser.chosen().map(|batch| batch.edges), Some(vec![2]));
     }
 }

@@ -53,6 +53,11 @@ impl Foreseen {
         let (rows, version) = self.in_place.as_ref()?;
         Some((RoundRows { ids: &self.edges, in_place: Some((rows, &self.here)), values: &[] }, *version))
     }
+
+    /// Bytes of host memory.
+    pub fn bytes(&self) -> usize {
+        self.edges.capacity() * size_of::<u64>() + self.here.capacity() * size_of::<u32>()
+    }
 }
 
 /// A table on a GPU and what is in it.
@@ -128,15 +133,21 @@ impl EdgeCache {
         self.open.as_mut().map(|open| (open, self.coming.front()))
     }
 
-    /// Begins to choose which rows of the foreseen batch [`restore`](Self::restore) brings in, beside what comes next.
-    /// They go where the batch that was placed last has none.
-    pub fn choose(&mut self) {
-        let Some(open) = self.open.as_mut().filter(|open| !open.chose) else { return };
+    /// Chooses which rows of the foreseen batch [`restore`](Self::restore) brings in: where the batch that was placed
+    /// last has none. With `how` either beside what comes next or now.
+    fn choose_by(&mut self, how: fn(&mut Chooser, Foreseen)) {
+        let is_due = |open: &&mut Open| !open.chose && !open.rows.has_chosen();
+        let Some(open) = self.open.as_mut().filter(is_due) else { return };
         let Some(next) = self.coming.pop_front() else { return };
         open.chose = true;
         if next.round().is_some_and(|(_, version)| version == open.version) {
-            open.rows.choose(next);
+            how(&mut open.rows, next);
         }
+    }
+
+    /// Begins to choose which rows of the foreseen batch are brought in, beside what comes next.
+    pub fn begin_to_choose(&mut self) {
+        self.choose_by(Chooser::begin);
     }
 
     /// Brings in the rows that were chosen, if any were. Behind the step of the batch before theirs; not while a pass
@@ -153,14 +164,11 @@ impl EdgeCache {
     /// Bytes of host memory.
     pub fn bytes(&mut self) -> usize {
         let open = self.open.as_mut().map_or(0, |open| {
-            open.rows.rows().bytes()
+            open.rows.bytes()
                 + open.edges.capacity() * size_of::<u64>()
                 + open.places.as_ref().map_or(0, |places| places.capacity()) * size_of::<u32>()
         });
-        let bytes = |known: &Foreseen| {
-            known.edges.capacity() * size_of::<u64>() + known.here.capacity() * size_of::<u32>()
-        };
-        open + self.coming.iter().map(bytes).sum::<usize>()
+        open + self.coming.iter().map(Foreseen::bytes).sum::<usize>()
     }
 }
 
@@ -272,7 +280,8 @@ impl Trainer {
     /// Brings rows of the batch that was foreseen to the GPU, behind all that was asked of it.
     pub fn restore_rows(&mut self) {
         let edges = &mut self.scratch.get_mut().edges;
-        edges.choose();
+        // Nobody does anything beside.
+        edges.choose_by(Chooser::choose);
         edges.restore(&self.device);
     }
 

@@ -34,6 +34,7 @@ impl Trainer {
     /// # Errors
     /// The GPU's, if one computes.
     pub fn weights(&self) -> Result<Weights, TrainError> {
+        self.expect_none_begun();
         let model = self.model.to(&Device::Cpu);
         self.device.check()?;
         let weights = Weights::of(model, self.steps);

@@ -124,8 +124,8 @@ impl Trainer {
 
     /// Takes the step that `batch` was prepared for, and reports the scores of [`Self::score_prepared`] before it.
     /// Where a training step drops values, its own are others: then the pairs are embedded twice, from one table of
-    /// memory rows. Where it defers gradients, a further pass computes them, and on a GPU, too: while the step is
-    /// recorded.
+    /// memory rows. A pass of its own computes them where the step defers gradients, and on a GPU, where that runs
+    /// while the step is recorded.
     ///
     /// # Errors
     /// As [`Self::step_prepared`].
@@ -148,7 +148,8 @@ impl Trainer {
         }
         self.check_order(batch)?;
         self.hand_out(Order::TestAndStep, batch)?;
-        if self.device == Device::Cpu && !self.defers() {
+        // In parts, that is.
+        if self.device == Device::Cpu && self.model.needs().embeds() && !self.defers() {
             return self.take_step(batch, true, meanwhile);
         }
         let asked = self.ask_scores(&self.model, batch)?;

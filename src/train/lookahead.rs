@@ -148,8 +148,10 @@ impl Lookahead {
     ) -> Result<(), E> {
         self.spare.extend(self.ready.drain(..).chain(self.queue.drain(..)));
         let ended = self.turns(trainer, world, source, step, each);
-        // What ended it counts for more than what comes of that step.
-        let _ = trainer.finish(&self.ready);
+        if let Err(error) = trainer.finish(&self.ready) {
+            // What ended the run counts for more.
+            tracing::warn!(%error, "the step that had begun was not taken");
+        }
         ended
     }
 

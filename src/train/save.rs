@@ -104,6 +104,7 @@ impl Trainer {
     }
 
     fn save_head(&self, out: &mut impl Write) -> std::io::Result<()> {
+        self.expect_none_begun();
         tables::write_u64(out, MAGIC)?;
         tables::write_table(out, self.options.model.name().as_bytes())?;
         let fields: Vec<f64> = self.options.model.as_fields().into_iter().map(|(_, value)| value).collect();

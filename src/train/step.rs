@@ -76,9 +76,9 @@ impl Trainer {
     }
 
     /// As [`step_before`](Self::step_before), where nothing but the step of `next` is asked of this trainer after this
-    /// one: a GPU may begin it, and the state follows this step meanwhile. Until that step is taken, weights, gradients
-    /// and rows on the GPU are undefined, and other batches are out of order. [`finish`](Self::finish) takes it if
-    /// nobody wants it any more.
+    /// one: a GPU may begin it, and the state follows this step meanwhile. Until that step is taken, whatever else
+    /// would read or change what it computes with is out of order. [`finish`](Self::finish) takes it if nobody wants
+    /// it any more.
     ///
     /// # Errors
     /// As for [`step_prepared`](Self::step_prepared).
@@ -95,7 +95,9 @@ impl Trainer {
         batch: &PreparedBatch,
         meanwhile: Meanwhile<'_>,
     ) -> Result<StepReport, TrainError> {
-        self.check_order(batch)?;
+        if !self.has_begun(batch) {
+            self.check_order(batch)?;
+        }
         self.hand_out(Order::Step, batch)?;
         self.take_step(batch, false, meanwhile)
     }
@@ -173,7 +175,7 @@ impl Trainer {
         let is_elsewhere = self.device == Device::Cpu && batch.rows.in_place().is_some();
         let is_elsewhere = is_elsewhere || !batch.is_for(self.scratch.lock().ranks.as_ref());
         let pending = |node| self.state.mailbox.pending_event(node);
-        if self.began_another(batch)
+        if self.begun.is_some()
             || is_elsewhere
             || reads_rows && !batch.rows.has_messages_of(pending, batch.nodes())
         {
@@ -207,7 +209,7 @@ impl Trainer {
         if let Some(work) = work {
             work(self);
         }
-        self.scratch.get_mut().edges.choose();
+        self.scratch.get_mut().edges.begin_to_choose();
         let ahead = next.and_then(|next| self.record_ahead(next, batch));
         // That step has the time of its recording.
         let recording = ahead.as_ref().map_or(0.0, StepAhead::seconds);
@@ -224,7 +226,9 @@ impl Trainer {
         self.fresh_on_gpu = fresh.and_then(|rows| take_fresh(rows, kept, pool));
         [loss, logits].into_iter().chain(tested).for_each(|tensor| pool.give(tensor));
         device.check()?;
-        if let (Device::Cuda(work), true) = (&device, begins) {
+        if let (Device::Cuda(work), true) =
+            (&device, begins && next.is_some_and(|next| next.gradient_steps() > 0))
+        {
             // The next one comes behind it at once, in whatever way it is launched.
             work.step_begins();
         }
@@ -269,6 +273,7 @@ impl Trainer {
             |before| StateAfter::batch(&self.state, &before.touched, before.positives()),
         );
         let pass = Pass { model: &self.model, state, batch, places, precision, how };
+        debug_assert!(!how.tests || pass.has_parts() && matches!(how.apply, Apply::All), "a test in parts");
         // Positives are seeds, so each touched node has a slot.
         let slot = |&node: &NodeId| batch.neighborhood.nodes().slot(node).unwrap_or_default();
         let touched = || batch.touched().iter().map(slot).collect::<Vec<u32>>();

@@ -289,7 +289,7 @@ impl Trainer {
     }
 
     /// Gradients of the last [`StepMode::Train`] step; zeros before the first. Undefined where a GPU's next step is
-    /// recorded already (see [`step_before`](Self::step_before)).
+    /// recorded already (see [`step_before`](Self::step_before) and [`step_and_begin`](Self::step_and_begin)).
     #[must_use]
     pub fn gradients(&self) -> &Gradients {
         &self.gradients
@@ -322,13 +322,13 @@ impl Trainer {
     pub fn set_state(&mut self, state: ModelState) {
         let widths = |state: &ModelState| (state.memory.dimension(), state.mailbox.dimension());
         assert_eq!(widths(&state), widths(&self.state), "widths of memory and mailbox");
-        self.ahead = None;
+        self.give_up_ahead();
         self.state = state;
     }
 
     /// Forgets memory and pending messages, as at the start of an epoch; weights stay.
     pub fn reset_state(&mut self) {
-        self.ahead = None;
+        self.give_up_ahead();
         self.state.reset();
     }
 

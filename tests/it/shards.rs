@@ -4,6 +4,7 @@
 use std::ops::Range;
 
 use evergraph::device::Device;
+use evergraph::device::matmul::Precision;
 use evergraph::event::{EdgeId, NodeId};
 use evergraph::model::tgn::Aggregator;
 use evergraph::model::walk::WalkOptions;
@@ -116,6 +117,69 @@ fn assert_close(found: &[f32], expected: &[f32]) {
     assert!(size > 1e-3, "there are gradients");
     for (i, (a, b)) in found.iter().zip(expected).enumerate() {
         assert!((a - b).abs() <= 1e-5 * size + 1e-4 * b.abs(), "value {i}: {a} and {b} of at most {size}");
+    }
+}
+
+#[test]
+fn a_batch_that_is_tested_with_its_step_is_scored_as_before_it() {
+    let stream = Stream::new((BEFORE + STEP) / BATCH);
+    let walks = WalkOptions { steps: 2, dimension: 32, hidden: [12, 8], ..WalkOptions::default() };
+    let mixer =
+        GraphMixerOptions { edge_feature_dim: 2, node_feature_dim: 3, ..GraphMixerOptions::default() };
+    let tgat = TgatOptions { edge_feature_dim: 2, node_feature_dim: 3, ..TgatOptions::default() };
+    let jodie = TgnOptions { edge_feature_dim: 2, node_feature_dim: 3, ..TgnOptions::jodie() };
+    let models: [ModelOptions; 7] = [
+        tgn().into(),
+        TgnOptions { aggregator: Aggregator::Mean, ..tgn() }.into(),
+        ModelOptions::from(tgn()).with_walks(Some(walks)),
+        jodie.into(),
+        mixer.into(),
+        TgatOptions { layers: 1, ..tgat }.into(),
+        // It is not cut into parts.
+        tgat.into(),
+    ];
+    let third: Vec<u32> = (0..STEP as u32).filter(|place| place % 3 == 0).collect();
+    for (model, precision) in
+        models.into_iter().flat_map(|model| [Precision::F32, Precision::Bf16].map(|of| (model, of)))
+    {
+        for gradient_delay_batches in [0, 2] {
+            let model = model.with_dropout(0.3);
+            let options = TrainerOptions { model, precision, gradient_delay_batches, ..options() };
+            let [mut together, mut apart] = [(); 2].map(|()| Trainer::new(options, &Device::Cpu).unwrap());
+            let named = format!("{}, {precision:?}, {gradient_delay_batches}", model.name());
+            for (events, some) in [
+                (0..1, false),
+                (1..BEFORE, false),
+                (BEFORE..BEFORE + STEP, false),
+                (BEFORE..BEFORE + STEP, true),
+            ] {
+                let prepared = |trainer: &Trainer| {
+                    let mut batch = PreparedBatch::default();
+                    if some {
+                        return prepare_some(&stream, trainer, events.clone(), &third);
+                    }
+                    prepare(&stream, trainer, events.clone(), (false, StepMode::Train), &mut batch).unwrap();
+                    batch
+                };
+                let found = together.test_and_step(&prepared(&together)).unwrap();
+                let batch = prepared(&apart);
+                let tested = apart.score_prepared(&batch).unwrap();
+                let stepped = apart.step_prepared(&batch).unwrap();
+                assert_eq!((&found.positive, &found.negative), (&tested.0, &tested.1), "{named}: {events:?}");
+                assert_eq!(
+                    (found.loss, found.touched),
+                    (stepped.loss, stepped.touched),
+                    "{named}: {events:?}"
+                );
+                assert!(events.len() == 1 || found.positive != stepped.positive, "{named}: {events:?}");
+            }
+            let saved = [together, apart].map(|trainer| {
+                let mut bytes = Vec::new();
+                trainer.save(&mut bytes).unwrap();
+                bytes
+            });
+            assert!(saved[0] == saved[1], "{named}: what was learned");
+        }
     }
 }
 

@@ -206,6 +206,8 @@ mod tests {
         for _ in 0..TRIAL {
             let graph = pace.next() == Way::Graph;
             pace.starts(begun);
+            // It is under way already.
+            pace.starts(begun + Duration::from_secs(if graph { 0 } else { 8 }));
             // From the start on graphs are over first, and from the begin on last.
             let now = begun + Duration::from_secs(if graph { 1 } else { 9 });
             pace.begins(now);
@@ -240,7 +242,9 @@ mod tests {
         pace.is_over(now);
         pace.is_over(now);
         assert_eq!(pace.begins(now), Way::Ahead);
+        pace.starts(now + Duration::from_secs(3600));
         pace.failed();
+        assert!(pace.started.is_none(), "what the step that failed began");
         taken(&mut pace, BETWEEN - 1, [1.0, 1.0, 0.5]);
         assert_eq!(taken(&mut pace, TRIAL, [1.0, 1.0, 0.5]), [OF_EACH; 3]);
         assert_eq!(pace.begins(now), Way::Direct, "times of the trial before are gone");
