@@ -23,7 +23,7 @@ pub struct Interactions<'a> {
 
 impl Interactions<'_> {
     /// Of one of the events: the other end than `node`, the edge and the time.
-    fn of(&self, node: NodeId, event: usize) -> (NodeId, EdgeId, EventTime) {
+    pub(crate) fn of(&self, node: NodeId, event: usize) -> (NodeId, EdgeId, EventTime) {
         let other = if self.src[event] == node { self.dst[event] } else { self.src[event] };
         (other, self.edges[event], self.times[event])
     }

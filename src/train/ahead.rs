@@ -42,7 +42,7 @@ impl StepAhead {
     }
 }
 
-/// A step that a GPU began before it was asked for.
+/// A step that a GPU has begun, perhaps before it was asked for.
 pub(super) struct BegunStep {
     output: Result<StepOutput, ExchangeError>,
     phases: PhaseSeconds,
@@ -97,7 +97,7 @@ impl Trainer {
         if self.model.needs().reads_messages() && !batch.rows.has_messages_of(pending, batch.nodes()) {
             return None;
         }
-        let dropout = [self.options.seed, self.steps + 1];
+        let dropout = self.next_dropout();
         let premises = self.premises(batch, dropout, self.adam.steps() + before.gradient_steps());
         let edges = &mut self.scratch.get_mut().edges;
         edges.restore(&self.device);
@@ -117,9 +117,7 @@ impl Trainer {
 
     /// Has the GPU begin the step of `next`, which nothing comes before, if it was recorded for what is so now.
     pub(super) fn begin(&mut self, next: &PreparedBatch) {
-        let (mut phases, dropout) = (PhaseSeconds::default(), [self.options.seed, self.steps + 1]);
-        let output = self.launch_ahead(next, &mut phases, dropout);
-        self.begun = output.map(|output| BegunStep { output, phases, batch: next.number });
+        self.begun = self.launch_ahead(next, self.next_dropout());
     }
 
     /// Whether the step of `batch` has begun.
@@ -165,28 +163,21 @@ impl Trainer {
         phases: &mut PhaseSeconds,
         dropout: [u64; 2],
     ) -> Option<Result<StepOutput, ExchangeError>> {
-        let Some(begun) = self.begun.take() else { return self.launch_ahead(batch, phases, dropout) };
+        let begun = self.begun.take().or_else(|| self.launch_ahead(batch, dropout))?;
         let PhaseSeconds { forward, backward, optimizer, .. } = begun.phases;
         *phases = PhaseSeconds { forward, backward, optimizer, ..*phases };
         Some(begun.output)
     }
 
     /// Launches the step of `batch` if it was recorded for what is so now.
-    fn launch_ahead(
-        &mut self,
-        batch: &PreparedBatch,
-        phases: &mut PhaseSeconds,
-        dropout: [u64; 2],
-    ) -> Option<Result<StepOutput, ExchangeError>> {
-        let StepAhead { step, places, phases: spent, premises } = self.ahead.take()?;
+    fn launch_ahead(&mut self, batch: &PreparedBatch, dropout: [u64; 2]) -> Option<BegunStep> {
+        let StepAhead { step, places, phases, premises } = self.ahead.take()?;
         let Device::Cuda(work) = &self.device else { return None };
         if premises != self.premises(batch, dropout, self.adam.steps()) {
             return None;
         }
         let output = work.launch_ahead(step);
         drop(places);
-        let PhaseSeconds { forward, backward, optimizer, .. } = spent;
-        *phases = PhaseSeconds { forward, backward, optimizer, ..*phases };
-        output
+        Some(BegunStep { output: output?, phases, batch: batch.number })
     }
 }

@@ -29,10 +29,7 @@ impl Trainer {
                 }
             }
         }
-        let other = |(&node, &last): (&NodeId, &u32)| {
-            let event = last as usize;
-            if events.src[event] == node { events.dst[event] } else { events.src[event] }
-        };
+        let other = |(&node, &last): (&NodeId, &u32)| events.of(node, last as usize).0;
         let others: Vec<NodeId> = touched.nodes().iter().zip(touched.last_events()).map(other).collect();
         state.mirror.follow(touched, &written, on_gpu.as_ref(), &others);
         refuses

@@ -1,7 +1,7 @@
 //! What [`Trainer`] computes without learning: embeddings, and scores that change no state.
 
 use super::orders::Order;
-use super::pass::{How, Pass, embed};
+use super::pass::{How, Pass, embed, in_parts};
 use super::prepare::PreparedBatch;
 use super::ranks::RanksError;
 use super::shards::Sharded;
@@ -148,8 +148,7 @@ impl Trainer {
         }
         self.check_order(batch)?;
         self.hand_out(Order::TestAndStep, batch)?;
-        // In parts, that is.
-        if self.device == Device::Cpu && self.model.needs().embeds() && !self.defers() {
+        if in_parts(&self.model) && !self.defers() {
             return self.take_step(batch, true, meanwhile);
         }
         let asked = self.ask_scores(&self.model, batch)?;

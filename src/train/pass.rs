@@ -86,6 +86,11 @@ pub(super) struct Scored {
     pub fresh: Option<Var>,
 }
 
+/// Whether passes of a model are computed in parts: on the CPU, of embeddings.
+pub(super) fn in_parts(model: &Model) -> bool {
+    *model.device() == Device::Cpu && model.needs().embeds()
+}
+
 /// Embeddings `[seeds, embedding_dim]` without dropout, of a sample that belongs to no batch.
 pub(super) fn embed(
     model: &Model,
@@ -108,9 +113,9 @@ pub(super) fn embed(
 }
 
 impl Pass<'_> {
-    /// Whether the pass is computed in parts: on the CPU, of embeddings.
+    /// Whether the pass is computed in parts.
     pub fn has_parts(&self) -> bool {
-        *self.model.device() == Device::Cpu && self.model.needs().embeds()
+        in_parts(self.model)
     }
 
     /// How many distinct nodes there are.

@@ -102,6 +102,11 @@ impl Trainer {
         self.take_step(batch, false, meanwhile)
     }
 
+    /// Key of the dropout masks of the step that comes next.
+    pub(super) fn next_dropout(&self) -> [u64; 2] {
+        [self.options.seed, self.steps + 1]
+    }
+
     /// Takes the step of a batch that is in order, and that other ranks have. If it `tests`, the scores that it reports
     /// are those without dropout.
     pub(super) fn take_step(
@@ -110,7 +115,7 @@ impl Trainer {
         tests: bool,
         meanwhile: Meanwhile<'_>,
     ) -> Result<StepReport, TrainError> {
-        let step = self.steps;
+        let (step, dropout) = (self.steps, self.next_dropout());
         self.steps += 1;
         if batch.positives().src.is_empty() {
             return Ok(StepReport::default());
@@ -129,7 +134,7 @@ impl Trainer {
                     true => Apply::Due { delay: self.options.gradient_delay_batches },
                     false => Apply::All,
                 };
-                let how = How { apply, dropout: [self.options.seed, step + 1], tests };
+                let how = How { apply, dropout, tests };
                 let scored = self.score((batch, meanwhile), &mut report, how)?;
                 if scored.is_ok() && batch.mode == StepMode::Train {
                     let state = &self.state;

@@ -104,6 +104,22 @@ pub fn prepare_some(
     batch
 }
 
+/// Tests a batch and takes its step, together and one after the other, by trainers that have learned the same: they
+/// find and learn the same. Returns the scores without dropout, and those of the step itself.
+pub fn tested_as_apart(
+    [together, apart]: [&mut Trainer; 2],
+    prepared: impl Fn(&Trainer) -> PreparedBatch,
+    named: &str,
+) -> [Vec<f32>; 2] {
+    let found = together.test_and_step(&prepared(together)).unwrap();
+    let batch = prepared(apart);
+    let tested = apart.score_prepared(&batch).unwrap();
+    let stepped = apart.step_prepared(&batch).unwrap();
+    assert_eq!((&found.positive, &found.negative), (&tested.0, &tested.1), "{named}");
+    assert_eq!((found.loss, found.touched), (stepped.loss, stepped.touched), "{named}");
+    [found.positive, stepped.positive]
+}
+
 /// All gradients, one after another.
 fn gradients(trainer: &Trainer) -> Vec<f32> {
     let parameters = &trainer.model().parameters;
@@ -161,17 +177,9 @@ fn a_batch_that_is_tested_with_its_step_is_scored_as_before_it() {
                     prepare(&stream, trainer, events.clone(), (false, StepMode::Train), &mut batch).unwrap();
                     batch
                 };
-                let found = together.test_and_step(&prepared(&together)).unwrap();
-                let batch = prepared(&apart);
-                let tested = apart.score_prepared(&batch).unwrap();
-                let stepped = apart.step_prepared(&batch).unwrap();
-                assert_eq!((&found.positive, &found.negative), (&tested.0, &tested.1), "{named}: {events:?}");
-                assert_eq!(
-                    (found.loss, found.touched),
-                    (stepped.loss, stepped.touched),
-                    "{named}: {events:?}"
-                );
-                assert!(events.len() == 1 || found.positive != stepped.positive, "{named}: {events:?}");
+                let named = format!("{named}: {events:?}");
+                let [tested, stepped] = tested_as_apart([&mut together, &mut apart], prepared, &named);
+                assert!(events.len() == 1 || tested != stepped, "{named}");
             }
             let saved = [together, apart].map(|trainer| {
                 let mut bytes = Vec::new();
