@@ -81,7 +81,7 @@ impl Hop {
         // Rows without values are all alike.
         let wide = tape.value(table).cols() > 0;
         let (mut rows, mut kinds, mut places) = (Vec::new(), Vec::new(), HashMap::new());
-        for (slot, &kind) in self.neighbors.iter_mut().zip(&self.types) {
+        for (slot, &kind) in self.neighbors.values_mut().iter_mut().zip(&self.types) {
             if *slot == EMPTY_SLOT {
                 continue;
             }

@@ -140,7 +140,7 @@ impl GraphMixer {
             let own = tape.gather(features, own);
             let filled = Groups::Slots { slots, counts: Arc::new(counts) };
             // Empty slots are in no group, so any row will do for them.
-            let theirs = neighbors.iter().map(|&node| if node == EMPTY_SLOT { 0 } else { node });
+            let theirs = neighbors.values().iter().map(|&node| if node == EMPTY_SLOT { 0 } else { node });
             let theirs = tape.gather(features, theirs.collect::<Vec<u32>>());
             let theirs = tape.reduce(theirs, &filled, Reduce::Mean);
             let node = tape.add(own, theirs);

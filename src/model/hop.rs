@@ -12,7 +12,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::{FeatureRows, Neighborhood, Part};
-use crate::nn::{SlotRows, Tape, Tensor, TimeEncoder, Var};
+use crate::nn::{List, SlotRows, Tape, Tensor, TimeEncoder, Var};
 
 /// What one level of a network reads: `n` pairs with K slots each.
 #[derive(Clone, Debug)]
@@ -20,9 +20,9 @@ pub struct Hop {
     /// The row of each pair itself, `[n]`.
     pub own: Vec<u32>,
     /// The row of the neighbor in each slot, `[n * K]`; [`EMPTY_SLOT`](super::EMPTY_SLOT) where there is none.
-    pub neighbors: Vec<u32>,
+    pub neighbors: List<u32>,
     /// Time of the pair minus time of the edge, `[n * K]`.
-    pub deltas: Vec<f32>,
+    pub deltas: List<f32>,
     /// Filled slots of each pair, the first ones, `[n]`.
     pub counts: Vec<u32>,
     /// Rows of features of edges, if edges have any.
@@ -37,12 +37,8 @@ impl Hop {
     /// What is in each slot, `[n * K, node columns + edge_feature_dim + time_dim]`: the neighbor's row of `table`, the
     /// features of the edge and the encoding of the time since then. Empty slots are zeros.
     pub(super) fn slot_rows(self, tape: &mut Tape<'_>, table: Var, time: &TimeEncoder) -> Var {
-        let (edges, edge) = match self.edge_rows {
-            Some(rows) => (rows, self.edges),
-            None => (Arc::new(Tensor::zeros(tape.device(), 1, 0)), vec![0; self.neighbors.len()]),
-        };
-        let (node, edge, deltas) = (self.neighbors.into(), edge.into(), self.deltas.into());
-        tape.slot_rows(SlotRows { nodes: table, node, edges, edge, deltas, time })
+        let edges = self.edge_rows.map(|rows| (rows, self.edges.into()));
+        tape.slot_rows(SlotRows { nodes: table, node: self.neighbors, edges, deltas: self.deltas, time })
     }
 }
 
@@ -57,15 +53,25 @@ impl Neighborhood {
     pub fn hop(&self, level: usize, rows: &FeatureRows, part: Option<&Part>) -> Hop {
         let depth = self.layers().len() + 1 - level;
         let graphs = || self.layers()[..depth].iter().map(|layer| &layer.graph);
-        let pairs = self.pairs_in(depth);
-        let slots: usize = graphs().map(|graph| graph.neighbors.len()).sum();
-        let fanout = slots.checked_div(pairs).unwrap_or(0);
+        let (pairs, fanout) = (self.pairs_in(depth), self.layers()[0].graph.fanout);
+        let (slots, on_gpu) = (pairs * fanout, self.on_gpu());
         let (own, neighbors) = match level {
-            1 => (Part::select(part, self.pairs(), 1), Part::select(part, self.neighbors(), fanout)),
+            1 => {
+                let here = || Part::select(part, self.neighbors(), fanout).into();
+                let there = on_gpu.and_then(|columns| columns.neighbors.as_ref());
+                (
+                    Part::select(part, self.pairs(), 1),
+                    there.map_or_else(here, |ends| List::Gpu(ends.front(slots))),
+                )
+            }
             // Rows of the level before are in the order of the pairs.
-            _ => ((0..pairs as u32).collect(), self.next_pairs(0..depth)),
+            _ => ((0..pairs as u32).collect(), self.next_pairs(0..depth).into()),
         };
-        let deltas: Vec<f32> = graphs().flat_map(|graph| &graph.deltas).copied().collect();
+        let deltas = || graphs().flat_map(|graph| &graph.deltas).copied().collect::<Vec<f32>>();
+        let deltas = match on_gpu {
+            Some(columns) => List::Gpu(columns.deltas.front(slots)),
+            None => Part::select(part, &deltas(), fanout).into(),
+        };
         let counts: Vec<u32> = graphs().flat_map(|graph| &graph.counts).copied().collect();
         let edge_rows = rows.edge_rows();
         let edges = edge_rows.as_ref().map(|_| Part::select(part, &rows.slots()[..slots], fanout));
@@ -73,7 +79,7 @@ impl Neighborhood {
         Hop {
             own,
             neighbors,
-            deltas: Part::select(part, &deltas, fanout),
+            deltas,
             counts: Part::select(part, &counts, 1),
             edge_rows,
             edges: edges.unwrap_or_default(),

@@ -7,7 +7,7 @@ use thiserror::Error;
 
 use super::EdgeTypes;
 use super::walk::{WalkOptions, WalkOptionsError};
-use crate::sampler::{SampleRequest, SamplingPolicy};
+use crate::sampler::{HostColumns, SampleRequest, SamplingPolicy};
 
 /// What a model wants of a batch, and what it leaves behind.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -95,6 +95,14 @@ impl Needs {
     pub fn sample_request(&self) -> SampleRequest {
         let Self { policy, fanout, window, .. } = *self;
         SampleRequest { policy, fanout, window, seed: 0, batch: 0, layer: 0 }
+    }
+
+    /// Which columns of a sample the host reads, where the model computes on the GPU that draws it: nodes and edges are
+    /// looked up here if they have rows. Pairs of a row and a type of edge are numbered here, too.
+    #[must_use]
+    pub fn host_columns(&self) -> HostColumns {
+        let neighbors = self.memory_dim > 0 || self.node_feature_dim > 0 || self.edge_types > 0;
+        HostColumns { neighbors, edges: self.edge_row_dim > 0, times: false }
     }
 
     /// Whether the rows of edges are read with the messages that these left.

@@ -15,7 +15,7 @@ pub use self::readers::{PARTS_MAX, Readers};
 use super::Needs;
 use crate::device::prefetch;
 use crate::event::{EventTime, NodeId};
-use crate::sampler::{Layer, Layers, MessageFlowGraph, Seeds};
+use crate::sampler::{GpuColumns, Layer, Layers, MessageFlowGraph, Seeds};
 
 /// Stands in the empty places of [`Neighborhood::neighbors`].
 pub const EMPTY_SLOT: u32 = u32::MAX;
@@ -211,7 +211,8 @@ impl Neighborhood {
         draw(Seeds { nodes, times }, layers)
     }
 
-    /// Gives every seed and sampled neighbor its slot, and `others` behind them. All belong to one part.
+    /// Gives every seed and sampled neighbor its slot, and `others` behind them. All belong to one part. Neighbors that
+    /// a GPU kept have none.
     pub fn number(&mut self, others: &[NodeId]) {
         let Self { layers, nodes, pairs, neighbors, readers, .. } = self;
         nodes.clear();
@@ -253,6 +254,13 @@ impl Neighborhood {
         self.layers.layers()
     }
 
+    /// What the GPU that drew the sample has of it in place of columns of the layers, if it kept some. Then a model can
+    /// be computed on that GPU only.
+    #[must_use]
+    pub fn on_gpu(&self) -> Option<&GpuColumns> {
+        self.layers.on_gpu()
+    }
+
     /// The sample: time differences and edge ids of the slots, layer by layer.
     pub fn graphs(&self) -> impl Iterator<Item = &MessageFlowGraph> {
         self.layers().iter().map(|layer| &layer.graph)
@@ -270,7 +278,7 @@ impl Neighborhood {
         self.layers().iter().take(layers).map(|layer| layer.nodes.len()).sum()
     }
 
-    /// Slot of each neighbor, `[pairs * fanout]`; [`EMPTY_SLOT`] where there is none.
+    /// Slot of each neighbor, `[pairs * fanout]`; [`EMPTY_SLOT`] where there is none. Empty if a GPU kept them.
     #[must_use]
     pub fn neighbors(&self) -> &[u32] {
         &self.neighbors

@@ -8,7 +8,7 @@
 //! ```text
 //! open      between steps: makes the copy, and makes it anew where it became full        reads the whole store
 //! follow    a batch, in order, before the first sample that sees it                       one upload
-//! sample    any thread: what was deleted in the store, seeds up, kernels, samples down    waits for the GPU
+//! sample    any thread: what was deleted in the store, seeds up, kernels, columns down    waits for the GPU
 //! ```
 //!
 //! **What is gone.** Edges that the store releases because of their age stay in the copy, where no view shows them,
@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
-use super::{CudaLayers, Layers, SampleRequest, Seeds};
+use super::{CudaLayers, HostColumns, Layers, SampleRequest, Seeds};
 use crate::device::cuda::Cuda;
 use crate::event::{EdgeBatch, EdgeId};
 use crate::graph::{CudaGraph, CudaGraphError, CudaGraphOptions, GraphStore, GraphView, MirrorOptions};
@@ -49,6 +49,8 @@ pub struct SampleCounts {
 pub struct DeviceSampler {
     cuda: Arc<Cuda>,
     options: DeviceSamplerOptions,
+    /// Whether the host reads all columns, whoever asks.
+    whole: bool,
     state: Mutex<State>,
     on_device: AtomicU64,
     on_cpu: AtomicU64,
@@ -84,7 +86,14 @@ impl DeviceSampler {
     #[must_use]
     pub fn new(cuda: &Arc<Cuda>, options: DeviceSamplerOptions) -> Self {
         let (on_device, on_cpu) = (AtomicU64::new(0), AtomicU64::new(0));
-        Self { cuda: cuda.clone(), options, state: Mutex::new(State::Empty), on_device, on_cpu }
+        let (cuda, state) = (cuda.clone(), Mutex::new(State::Empty));
+        Self { cuda, options, whole: false, state, on_device, on_cpu }
+    }
+
+    /// The same, which leaves no column of a sample on the GPU, for those who look at samples.
+    #[must_use]
+    pub fn whole(self) -> Self {
+        Self { whole: true, ..self }
     }
 
     /// Makes the copy of `store` if there is none yet, or a new one if it is full. Not while a step is computed.
@@ -147,19 +156,21 @@ impl DeviceSampler {
         self.with_copy(|copied| copied.graph.follow(store, batch));
     }
 
-    /// As [`Layers::sample`], on the GPU; `false` if it cannot be done there, and `out` is void.
+    /// As [`Layers::sample`], on the GPU; `false` if it cannot be done there, and `out` is void. Columns that `host`
+    /// leaves out stay on the GPU, in the memory of those that `out` had: what was asked of them has to be over.
     pub fn sample(
         &self,
         view: GraphView<'_>,
         seeds: Seeds<'_>,
-        request: &SampleRequest,
-        count: usize,
+        (request, count): (&SampleRequest, usize),
+        host: HostColumns,
         out: &mut Layers,
     ) -> bool {
+        let host = if self.whole { HostColumns::ALL } else { host };
         let drawn = self.with_copy(|Copied { graph, layers }| {
             graph.follow_deletions(view)?;
             layers.sample(graph, view, seeds, request, count)?;
-            Ok(layers.read_into(out)?)
+            Ok(layers.read_columns(host, out)?)
         });
         let counter = if drawn { &self.on_device } else { &self.on_cpu };
         counter.fetch_add(1, Ordering::Relaxed);

@@ -1,11 +1,12 @@
 //! [`CudaLayers`]: samples of one or more layers on a GPU, the twin of [`Layers`](super::Layers) bit for bit. Seeds are
 //! uploaded, everything else stays there: kernels derive a layer's seeds from the slots of the one before it, so the
-//! host waits for nothing between layers.
+//! host waits for nothing between layers. Of what was found, the host reads the columns that it needs; the others stay
+//! on the GPU, for the model.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
-use super::{Layer, Layers, MessageFlowGraph, SampleRequest, SamplingPolicy, Seeds};
+use super::{GpuColumns, HostColumns, Layer, Layers, MessageFlowGraph, SampleRequest, SamplingPolicy, Seeds};
 use crate::device::cuda::distinct::{DistinctRoom, further};
 use crate::device::cuda::sample::{Choice, sample};
 use crate::device::cuda::seeds::{GpuSeeds, GpuSlots};
@@ -123,6 +124,15 @@ impl CudaLayers {
     /// # Errors
     /// The driver's; `out` is void.
     pub fn read_into(&mut self, out: &mut Layers) -> Result<(), CudaError> {
+        self.read_columns(HostColumns::ALL, out)
+    }
+
+    /// The same with some columns only; `out` has the others on the GPU, in place of those that it had. What was asked
+    /// of those has to be over: the host has waited for it.
+    ///
+    /// # Errors
+    /// The driver's; `out` is void.
+    pub fn read_columns(&mut self, host: HostColumns, out: &mut Layers) -> Result<(), CudaError> {
         let Self { cuda, layers, count, staging, .. } = self;
         let staging = match staging {
             Some(staging) => staging,
@@ -131,15 +141,19 @@ impl CudaLayers {
         let layers = &layers[..*count];
         let counts: Vec<_> =
             layers.iter().map(|layer| layer.seeds.fetch_count(staging)).collect::<Result<_, _>>()?;
-        let mut coming = Vec::with_capacity(layers.len());
+        let (mut coming, mut slots) = (Vec::with_capacity(layers.len()), Vec::new());
         for (l, (layer, count)) in layers.iter().zip(&counts).enumerate() {
             let seeds = count.read(staging)?.first().map_or(0, |count| *count as usize);
-            coming.push(Coming::of(layer, (seeds, l + 1 == layers.len()), staging)?);
+            slots.push((layer, seeds.saturating_mul(layer.slots.fanout())));
+            coming.push(Coming::of(layer, (seeds, l + 1 == layers.len()), host, staging)?);
         }
+        let before = out.on_gpu.take();
+        let staying = GpuColumns::keep(cuda, &slots, host, before)?;
         for (coming, layer) in coming.into_iter().zip(out.room(layers.len())) {
             coming.read_into(layer, staging)?;
         }
         staging.start_over();
+        out.on_gpu = staying.map(|columns| columns.publish(cuda)).transpose()?;
         Ok(())
     }
 
@@ -206,7 +220,7 @@ impl CudaLayers {
     }
 }
 
-/// A layer on its way to the host.
+/// A layer on its way to the host; columns that the host does not read have no values.
 struct Coming {
     seeds: (Fetched<u32>, Fetched<i64>),
     fanout: usize,
@@ -215,7 +229,7 @@ struct Coming {
     edges: Fetched<u64>,
     times: Fetched<i64>,
     deltas: Fetched<f32>,
-    next: Option<Fetched<u32>>,
+    next: Fetched<u32>,
 }
 
 impl Coming {
@@ -223,19 +237,22 @@ impl Coming {
     fn of(
         layer: &CudaLayer,
         (seeds, is_last): (usize, bool),
+        host: HostColumns,
         staging: &mut Staging,
     ) -> Result<Self, CudaError> {
         let (found, fanout) = (&layer.slots, layer.slots.fanout());
         let slots = seeds.saturating_mul(fanout);
+        let of = |wanted: bool, count: usize| if wanted { count } else { 0 };
+        let times = layer.seeds.fetch_times(staging, of(host.times, seeds))?;
         Ok(Self {
-            seeds: layer.seeds.fetch(staging, seeds)?,
+            seeds: (layer.seeds.fetch_nodes(staging, seeds)?, times),
             fanout,
             counts: staging.download(&found.counts, seeds)?,
-            neighbors: staging.download(&found.neighbors, slots)?,
-            edges: staging.download(&found.edges, slots)?,
-            times: staging.download(&found.times, slots)?,
-            deltas: staging.download(&found.deltas, slots)?,
-            next: if is_last { None } else { Some(staging.download(&layer.next, slots)?) },
+            neighbors: staging.download(&found.neighbors, of(host.neighbors, slots))?,
+            edges: staging.download(&found.edges, of(host.edges, slots))?,
+            times: staging.download(&found.times, of(host.times, slots))?,
+            deltas: staging.download(&found.deltas, of(host.times, slots))?,
+            next: staging.download(&layer.next, of(!is_last, slots))?,
         })
     }
 
@@ -252,7 +269,7 @@ impl Coming {
             times: instants(self.times.read(staging)?),
             deltas: self.deltas.read(staging)?,
         };
-        layer.next = self.next.map_or_else(|| Ok(Vec::new()), |next| next.read(staging))?;
+        layer.next = self.next.read(staging)?;
         Ok(())
     }
 }

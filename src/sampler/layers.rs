@@ -4,7 +4,7 @@
 
 use std::hash::{BuildHasher, RandomState};
 
-use super::{MessageFlowGraph, SampleRequest, Seeds, sample};
+use super::{GpuColumns, MessageFlowGraph, SampleRequest, Seeds, sample};
 use crate::device::{prefetch, rng};
 use crate::event::{EventTime, NodeId};
 use crate::graph::{GraphView, SpillError};
@@ -17,10 +17,12 @@ const CHUNK_SLOTS: usize = 64;
 pub struct Layers {
     layers: Vec<Layer>,
     count: usize,
+    /// What the GPU that drew them has in place of columns of theirs.
+    pub(super) on_gpu: Option<GpuColumns>,
     distinct: DistinctPairs,
 }
 
-/// One layer.
+/// One layer. Columns that the GPU which drew it kept are empty here.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Layer {
     /// Nodes of the seeds.
@@ -98,8 +100,15 @@ impl Layers {
         &self.layers[..self.count]
     }
 
+    /// The columns that are on a GPU, if that kept some.
+    #[must_use]
+    pub fn on_gpu(&self) -> Option<&GpuColumns> {
+        self.on_gpu.as_ref()
+    }
+
     /// Room for `count` layers, which hold anything until they are filled.
     pub(super) fn room(&mut self, count: usize) -> &mut [Layer] {
+        self.on_gpu = None;
         self.layers.resize_with(self.layers.len().max(count), Layer::default);
         self.count = count;
         &mut self.layers[..count]

@@ -9,12 +9,14 @@
 //!
 //! Knows nothing of features, memories and models.
 
+mod columns;
 mod device;
 mod draw;
 mod gpu;
 mod layers;
 mod part;
 
+pub use columns::{GpuColumns, HostColumns};
 pub use device::{DeviceSampler, DeviceSamplerOptions, SampleCounts};
 pub use gpu::{CudaLayer, CudaLayers};
 pub use layers::{Layer, Layers};

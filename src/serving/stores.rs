@@ -70,15 +70,17 @@ pub struct World<'a> {
 }
 
 impl World<'_> {
-    /// Samples the seeds of `neighborhood`: on a GPU if it can, else on the CPU, with the same result.
+    /// Samples the seeds of `neighborhood`: on a GPU if it can, else on the CPU, with the same result. On a GPU stays
+    /// what a model there reads of it and the host does not: then no other device can go on with it.
     ///
     /// # Errors
     /// Edges that are on disk cannot be read.
     pub fn sample(&self, needs: &Needs, neighborhood: &mut Neighborhood) -> Result<(), GatherError> {
         let request = needs.sample_request();
-        let (view, layers) = (self.view, needs.layers);
+        let (view, layers, host) = (self.view, needs.layers, needs.host_columns());
         Ok(neighborhood.sample_with(needs, |seeds, out| {
-            if self.sampler.is_some_and(|sampler| sampler.sample(view, seeds, &request, layers, out)) {
+            let on_gpu = |sampler: &DeviceSampler| sampler.sample(view, seeds, (&request, layers), host, out);
+            if self.sampler.is_some_and(on_gpu) {
                 return Ok(());
             }
             out.sample(view, seeds, &request, layers)

@@ -117,8 +117,8 @@ fn attention() {
             queries: None,
             nodes,
             // -1 as bits is the mark of an empty slot.
-            slots: golden.words("attention.in.slots").to_vec(),
-            deltas: golden.values("attention.in.deltas"),
+            slots: golden.words("attention.in.slots").to_vec().into(),
+            deltas: golden.values("attention.in.deltas").into(),
             edge_rows: Some(golden.tensor("attention.in.edges").into()),
             edge_slots: None,
             w_q: id("w_q"),

@@ -12,6 +12,7 @@
 
 #![allow(unsafe_code)]
 
+mod copies;
 mod part;
 mod pinned;
 
@@ -199,6 +200,12 @@ impl<T: Pod> CudaBuffer<T> {
         Ok(())
     }
 
+    /// The same memory in `stream`, which waits for nothing: the host has waited for all that was asked of it.
+    pub(super) fn at_rest_in(mut self, stream: &Stream) -> Self {
+        self.stream = stream.clone();
+        self
+    }
+
     /// Puts `byte` into every byte of all values. Does not wait.
     pub(super) fn fill_with(&mut self, byte: u8, operation: &'static str) -> Result<(), CudaError> {
         if self.is_empty() {
@@ -225,21 +232,6 @@ impl<T: Pod> CudaBuffer<T> {
         }
         // SAFETY: the address is of that many words, in the order of this stream.
         unsafe { self.queue().fill_words(self.address, word, len) }.during(operation, || self.sizes())
-    }
-
-    /// Another buffer of the same stream with these values in front and zeros behind, `len` in all. Does not wait.
-    ///
-    /// # Errors
-    /// [`CudaError::OutOfMemory`], or a `len` below that of this one.
-    pub fn grown(&self, cuda: &Cuda, len: usize, operation: &'static str) -> Result<Self, CudaError> {
-        if len < self.len {
-            let mismatch = format!("a buffer of {} values cannot grow to {len}", self.len);
-            return Err(CudaError::Arguments { operation, mismatch });
-        }
-        let mut longer = Self::room(cuda, &self.stream, len, operation)?;
-        longer.fill_with(0, operation)?;
-        longer.copy_front_from(self, self.len)?;
-        Ok(longer)
     }
 
     /// Overwrites the values from `first` on. Waits until it is done.
@@ -271,26 +263,6 @@ impl<T: Pod> CudaBuffer<T> {
     pub fn copy_from(&mut self, values: &[T]) -> Result<(), CudaError> {
         self.fits("copying to the GPU", values.len())?;
         self.write_at(0, values)
-    }
-
-    /// Asks for an overwriting of the first `len` values by the first ones of another buffer of the same stream, and
-    /// does not wait.
-    ///
-    /// # Errors
-    /// More values than one of them has, a buffer of another stream, or the driver's.
-    pub fn copy_front_from(&mut self, other: &Self, len: usize) -> Result<(), CudaError> {
-        let operation = "copying on the GPU";
-        check_len(operation, &[("the source", other.len, len), ("the buffer", self.len, len)])?;
-        if !self.stream.is(&other.stream) {
-            let mismatch = format!("a buffer of {} in {}: hand it over first", other.stream, self.stream);
-            return Err(CudaError::Arguments { operation, mismatch });
-        }
-        if len == 0 {
-            return Ok(());
-        }
-        // SAFETY: both have these bytes, and are two allocations in the order of one stream.
-        unsafe { self.queue().copy(other.address, self.address, len * size_of::<T>()) }
-            .during(operation, || self.sizes())
     }
 
     /// A copy of the values in memory of the host. Waits until it is made.

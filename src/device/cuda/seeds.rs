@@ -70,16 +70,20 @@ impl GpuSeeds {
         staging.download(&self.count, 1)
     }
 
-    /// Enqueues a copy of the first `count` pairs, likewise.
+    /// Enqueues a copy of the nodes of the first `count` pairs, likewise.
     ///
     /// # Errors
     /// The driver's, or more than there is room for.
-    pub fn fetch(
-        &self,
-        staging: &mut Staging,
-        count: usize,
-    ) -> Result<(Fetched<u32>, Fetched<i64>), CudaError> {
-        Ok((staging.download(&self.nodes, count)?, staging.download(&self.times, count)?))
+    pub fn fetch_nodes(&self, staging: &mut Staging, count: usize) -> Result<Fetched<u32>, CudaError> {
+        staging.download(&self.nodes, count)
+    }
+
+    /// Enqueues a copy of their times, likewise.
+    ///
+    /// # Errors
+    /// The driver's, or more than there is room for.
+    pub fn fetch_times(&self, staging: &mut Staging, count: usize) -> Result<Fetched<i64>, CudaError> {
+        staging.download(&self.times, count)
     }
 
     pub(super) fn argument<'a>(&'a self, launch: &mut Launch<'a>) -> Seeds {

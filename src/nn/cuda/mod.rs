@@ -27,7 +27,12 @@ pub fn whole_mut(tensor: &mut Tensor) -> Result<MatrixMut<'_>, CudaError> {
     Ok((tensor.on_gpu_mut()?, layout))
 }
 
+/// How many rows of a tensor a list may name: rows without values are all there.
+pub fn rows_to_read(tensor: &Tensor) -> usize {
+    if tensor.cols() == 0 { u32::MAX as usize } else { tensor.rows() }
+}
+
 /// The rows of a tensor that `list` names, or all of them.
 pub fn rows_of<'a>(tensor: &'a Tensor, list: Option<&'a CudaBuffer<u32>>) -> Result<Part<'a>, CudaError> {
-    Ok(Part { table: whole(tensor)?, shape: [tensor.rows(), tensor.cols()], list })
+    Ok(Part { table: whole(tensor)?, shape: [rows_to_read(tensor), tensor.cols()], list })
 }

@@ -26,8 +26,9 @@ use crate::nn::cpu::elementwise::accumulate;
 use crate::nn::cpu::gather::{InverseIndex, scatter_add};
 use crate::nn::cpu::linear::{column_sums, fill_rows};
 use crate::nn::cpu::vector::sum;
+use crate::nn::cuda::rows_to_read;
 use crate::nn::tape::{Backward, Walk};
-use crate::nn::{ParamId, Tape, TapePool, Tensor, TimeEncoder, Var};
+use crate::nn::{List, ParamId, Tape, TapePool, Tensor, TimeEncoder, Var};
 
 use super::time;
 use views::before_tail;
@@ -43,9 +44,10 @@ pub struct TemporalAttention<'a> {
     /// Rows of the nodes in the slots, `[U, dn]`; usually one per different node.
     pub nodes: Var,
     /// `[S * K]`: the row of `nodes` in each slot; `u32::MAX` marks an empty slot.
-    pub slots: Vec<u32>,
-    /// `[S * K]`: seed time minus edge time; anything in empty slots.
-    pub deltas: Vec<f32>,
+    /// Rows without values are all there. On a GPU only where `nodes` wants no gradient.
+    pub slots: List<u32>,
+    /// `[S * K]`: seed time minus edge time; in empty slots anything on the host, 0 on a GPU.
+    pub deltas: List<f32>,
     /// Edge features, no gradient: `[S * K, de]`, or any rows if `edge_slots` lists which. `None` means `de = 0`.
     /// Shared with whoever gathered them, on the CPU or on the GPU that computes; free again when the tape is
     /// gone.
@@ -80,8 +82,8 @@ struct Attention {
     dropout: f32,
     key: [u64; 3],
     shape: Shape,
-    slots: Vec<u32>,
-    deltas: Vec<f32>,
+    slots: List<u32>,
+    deltas: List<f32>,
     edge_rows: Option<Arc<Tensor>>,
     edge_slots: Option<Vec<u32>>,
     /// `[Q, D]`.
@@ -107,8 +109,10 @@ impl Tape<'_> {
     pub fn temporal_attention(&mut self, mut args: TemporalAttention<'_>) -> Var {
         let shape = self.attention_shape(&args);
         // Empty slots get the gradient 0, which must not meet a NaN in a product.
-        let slots = args.deltas.iter_mut().zip(&args.slots);
-        slots.filter(|(_, slot)| **slot == u32::MAX).for_each(|(delta, _)| *delta = 0.0);
+        if let Some(slots) = args.slots.on_host().filter(|_| !args.deltas.is_on_gpu()) {
+            let deltas = args.deltas.values_mut().iter_mut().zip(slots.iter());
+            deltas.filter(|(_, slot)| **slot == u32::MAX).for_each(|(delta, _)| *delta = 0.0);
+        }
         let (queries, seeds) = (self.value(args.query).rows(), shape.seeds);
         // A GPU encodes the times again.
         let encoded = if *self.device() == Device::Cpu { seeds * shape.slots } else { 0 };
@@ -156,7 +160,7 @@ impl Tape<'_> {
         if let Some(of) = &args.queries {
             super::gather::check(of, queries);
         }
-        let (rows, node) = self.value(args.nodes).shape();
+        let node = self.value(args.nodes).cols();
         let edge = args.edge_rows.as_ref().map_or(0, |rows| rows.cols());
         let time = args.time.dim(parameters);
         let width = node + edge + time;
@@ -178,13 +182,18 @@ impl Tape<'_> {
             args.slots.len()
         );
         assert_eq!(args.deltas.len(), args.slots.len(), "attention: a time difference per slot");
-        let inside = |slots: &[u32], rows| slots.iter().all(|s| *s == u32::MAX || (*s as usize) < rows);
-        assert!(inside(&args.slots, rows), "attention: a slot beyond {rows} node rows");
+        match args.slots.on_host() {
+            Some(slots) => super::gather::check_slots(slots, rows_to_read(self.value(args.nodes))),
+            None => {
+                assert!(!self.needs(args.nodes), "attention: slots on a GPU of rows that want a gradient")
+            }
+        }
         if let Some(edges) = &args.edge_rows {
             match &args.edge_slots {
                 Some(at) => {
                     assert_eq!(at.len(), args.slots.len(), "attention: an edge row per slot");
-                    let used = args.slots.iter().zip(at).filter(|(s, _)| **s != u32::MAX);
+                    let slots = args.slots.on_host().map(|slots| slots.as_slice()).unwrap_or_default();
+                    let used = slots.iter().zip(at).filter(|(s, _)| **s != u32::MAX);
                     assert!(
                         used.into_iter().all(|(_, e)| (*e as usize) < edges.rows()),
                         "attention: edge rows"
@@ -201,7 +210,7 @@ impl Attention {
     fn source<'a>(&'a self, nodes: &'a Tensor) -> cpu::Source<'a> {
         cpu::Source {
             queries: self.queries.as_deref().map(Vec::as_slice),
-            slots: &self.slots,
+            slots: self.slots.values(),
             nodes: nodes.data(),
             edges: self.edge_rows.as_ref().map_or(&[], |rows| rows.data()),
             edge_slots: self.edge_slots.as_deref(),
@@ -227,7 +236,7 @@ impl Attention {
             [&mut self.y, &mut self.weights, &mut self.phi].map(std::mem::take);
         let source = self.source(tape.value(self.nodes));
         let mut results = cpu::Forward { y: y.data_mut(), weights: weights.data_mut(), phi: phi.data_mut() };
-        let clock = cpu::Clock { deltas: &self.deltas, w, b };
+        let clock = cpu::Clock { deltas: self.deltas.values(), w, b };
         let mask = cpu::Mask { p: self.dropout, key: self.key };
         cpu::forward(&s, &source, &clock, mask, self.u.data(), &mut results);
         (self.y, self.weights, self.phi) = (y, weights, phi);
@@ -331,7 +340,7 @@ impl Backward for Attention {
                 let du = self.by_query(du, walk);
                 self.backward_query(&du, walk);
                 walk.flow_with(self.nodes, |dn, overwrite| {
-                    let inverse = InverseIndex::new(&self.slots, dn.rows());
+                    let inverse = InverseIndex::new(self.slots.values(), dn.rows());
                     scatter_add(dn.data_mut(), s.node, overwrite, &inverse, dx.data(), columns.width());
                 });
                 if let TimeEncoder::Trained { w, b } = self.time {

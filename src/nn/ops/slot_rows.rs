@@ -6,14 +6,14 @@
 use std::sync::Arc;
 
 use crate::device::Device;
-use crate::device::cuda::layers::{SlotTimes, clear_empty, slot_rows};
+use crate::device::cuda::layers::{Part, SlotTimes, clear_empty, slot_rows};
 use crate::nn::cpu::gather::{InverseIndex, scatter_add};
 use crate::nn::cpu::slot_rows as cpu;
 use crate::nn::cuda::gather as rows;
-use crate::nn::cuda::rows_of;
 use crate::nn::cuda::time::Waves;
+use crate::nn::cuda::{rows_of, rows_to_read};
 use crate::nn::tape::{Backward, Walk};
-use crate::nn::{Tape, Tensor, TimeEncoder, Var};
+use crate::nn::{List, Tape, Tensor, TimeEncoder, Var};
 
 use super::gather::check_slots;
 use super::time;
@@ -24,22 +24,22 @@ pub struct SlotRows<'a> {
     /// Table of node rows, `[any, dn]`.
     pub nodes: Var,
     /// Row of `nodes` for each row, `[n]`; `u32::MAX` for an empty slot.
-    pub node: Arc<Vec<u32>>,
-    /// Table of edge rows, `[any, de]`; no gradient.
-    pub edges: Arc<Tensor>,
-    /// Row of `edges` for each row, `[n]`; not read in an empty slot.
-    pub edge: Arc<Vec<u32>>,
+    /// Rows without values are all there. On a GPU only where `nodes` wants no gradient.
+    pub node: List<u32>,
+    /// Table of edge rows, `[any, de]`, without a gradient, and its row for each row, `[n]`, which is not read in an
+    /// empty slot; `None` means `de = 0`.
+    pub edges: Option<(Arc<Tensor>, Arc<Vec<u32>>)>,
     /// Time differences, `[n]`.
-    pub deltas: Arc<Vec<f32>>,
+    pub deltas: List<f32>,
     /// Their encoding.
     pub time: &'a TimeEncoder,
 }
 
 struct Rows {
     nodes: Var,
-    node: Arc<Vec<u32>>,
+    node: List<u32>,
     edge_cols: usize,
-    deltas: Arc<Vec<f32>>,
+    deltas: List<f32>,
     time: TimeEncoder,
 }
 
@@ -49,33 +49,26 @@ impl Tape<'_> {
     /// # Panics
     /// If the columns differ in length or name a row that is not there.
     pub fn slot_rows(&mut self, args: SlotRows<'_>) -> Var {
-        let (rows, node_cols) = self.value(args.nodes).shape();
-        let n = args.node.len();
-        assert_eq!(
-            (args.edge.len(), args.deltas.len()),
-            (n, n),
-            "slot_rows: an edge and a difference per row"
-        );
-        check_slots(&args.node, rows);
-        let edges = args.edge.iter().zip(args.node.iter()).filter(|(_, node)| **node != u32::MAX);
-        assert!(
-            edges.into_iter().all(|(edge, _)| (*edge as usize) < args.edges.rows()),
-            "slot_rows: edge rows"
-        );
+        self.check_slot_rows(&args);
+        let (n, node_cols) = (args.node.len(), self.value(args.nodes).cols());
         let parameters = self.parameters();
-        let edge_cols = args.edges.cols();
+        let edge_cols = args.edges.as_ref().map_or(0, |(rows, _)| rows.cols());
         let mut out = self.room(n, node_cols + edge_cols + args.time.dim(parameters));
         match self.device() {
             Device::Cpu => {
                 let (w, b) = args.time.weights(parameters);
+                // Without edge rows any number will do.
+                let none = (&[][..], args.node.values());
+                let (edges, edge) =
+                    args.edges.as_ref().map_or(none, |(rows, list)| (rows.data(), list.as_slice()));
                 let parts = cpu::Parts {
                     nodes: self.value(args.nodes).data(),
                     node_cols,
-                    node: &args.node,
-                    edges: args.edges.data(),
+                    node: args.node.values(),
+                    edges,
                     edge_cols,
-                    edge: &args.edge,
-                    deltas: &args.deltas,
+                    edge,
+                    deltas: args.deltas.values(),
                     w,
                     b,
                 };
@@ -84,16 +77,21 @@ impl Tape<'_> {
             Device::Cuda(work) => {
                 let waves = Waves::of(work, args.time, parameters);
                 let (nodes, there) = (self.value(args.nodes), self.device());
-                let lists = [work.upload(&args.node), work.upload(&args.edge)];
-                let copied = (args.edges.device() != there).then(|| args.edges.to(there));
-                let (edges, deltas) = (copied.as_ref().unwrap_or(&args.edges), work.upload(&args.deltas));
-                let columns = out.cols() - nodes.cols() - edges.cols();
+                let (node, deltas) = (args.node.sent(work), args.deltas.sent(work));
+                let edges = args.edges.as_ref().map(|(rows, list)| {
+                    let copied = (rows.device() != there).then(|| Arc::new(rows.to(there)));
+                    (copied.unwrap_or_else(|| rows.clone()), work.upload(list))
+                });
                 work.run(|context| {
-                    let [node, edge] = [lists[0].get()?, lists[1].get()?];
-                    let parts = [rows_of(nodes, Some(node))?, rows_of(edges, Some(edge))?];
+                    let nodes = rows_of(nodes, Some(node.get()?))?;
+                    let edges = match &edges {
+                        Some((rows, list)) => rows_of(rows, Some(list.get()?))?,
+                        None => Part { shape: [0, 0], list: None, ..nodes },
+                    };
                     let (w, b) = waves.get()?;
+                    let columns = out.cols() - nodes.shape[1] - edges.shape[1];
                     let times = SlotTimes { deltas: deltas.get()?, w, b, columns };
-                    slot_rows(context, parts, times, args.node.len(), out.on_gpu_mut()?)
+                    slot_rows(context, [nodes, edges], times, n, out.on_gpu_mut()?)
                 });
             }
         }
@@ -103,6 +101,23 @@ impl Tape<'_> {
         let saved = Rows { nodes, node, edge_cols, deltas, time: args.time.clone() };
         self.push(out, needs, needs.then(|| Box::new(saved) as _))
     }
+
+    fn check_slot_rows(&self, args: &SlotRows<'_>) {
+        let n = args.node.len();
+        assert_eq!(args.deltas.len(), n, "slot_rows: a difference per row");
+        match args.node.on_host() {
+            Some(node) => check_slots(node, rows_to_read(self.value(args.nodes))),
+            None => {
+                assert!(!self.needs(args.nodes), "slot_rows: a list on a GPU of rows that want a gradient")
+            }
+        }
+        if let Some((rows, edge)) = &args.edges {
+            assert_eq!(edge.len(), n, "slot_rows: an edge per row");
+            let node = args.node.on_host().map(|node| node.as_slice()).unwrap_or_default();
+            let mut edges = edge.iter().zip(node).filter(|(_, node)| **node != u32::MAX);
+            assert!(edges.all(|(edge, _)| (*edge as usize) < rows.rows()), "slot_rows: edge rows");
+        }
+    }
 }
 
 impl Backward for Rows {
@@ -110,21 +125,21 @@ impl Backward for Rows {
         // An empty slot depends on nothing.
         match walk.device {
             Device::Cpu => {
-                let empty = self.node.iter().enumerate().filter(|(_, node)| **node == u32::MAX);
+                let empty = self.node.values().iter().enumerate().filter(|(_, node)| **node == u32::MAX);
                 empty.for_each(|(slot, _)| d.row_mut(slot).fill(0.0));
             }
             Device::Cuda(work) => work.run(|context| {
-                let (slots, count, columns) = (work.upload(&self.node), self.node.len(), d.cols());
+                let (slots, count, columns) = (self.node.sent(work), self.node.len(), d.cols());
                 clear_empty(context, slots.get()?, count, columns, d.on_gpu_mut()?)
             }),
         }
         let (stride, node_cols) = (d.cols(), walk.value(self.nodes).cols());
         walk.flow_with(self.nodes, |dn, overwrite| match d.device() {
             Device::Cpu => {
-                let inverse = InverseIndex::new(&self.node, dn.rows());
+                let inverse = InverseIndex::new(self.node.values(), dn.rows());
                 scatter_add(dn.data_mut(), node_cols, overwrite, &inverse, d.data(), stride);
             }
-            Device::Cuda(work) => rows::scatter_add(work, dn, &d, &self.node, overwrite),
+            Device::Cuda(work) => rows::scatter_add(work, dn, &d, self.node.values(), overwrite),
         });
         if let TimeEncoder::Trained { w, b } = self.time {
             time::backward(walk, (w, b), &self.deltas, (&d, node_cols + self.edge_cols));

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use super::elementwise::accumulate_each;
 use crate::device::Device;
-use crate::device::cuda::PooledBuffer;
 use crate::device::cuda::layers::{pieces_of, time_backward, time_encode};
 use crate::nn::cpu::time as cpu;
 use crate::nn::cuda::sums::Sums;
 use crate::nn::cuda::time::Waves;
+use crate::nn::list::Sent;
 use crate::nn::tape::Walk;
-use crate::nn::{ParamId, Parameters, Tape, Tensor, Var};
+use crate::nn::{List, ParamId, Parameters, Tape, Tensor, Var};
 
 /// Frequencies and phases of a time encoding.
 #[derive(Clone, Debug)]
@@ -86,7 +86,7 @@ impl Tape<'_> {
         }
         match *encoder {
             TimeEncoder::Trained { w, b } if self.training() => {
-                let deltas = deltas.to_vec();
+                let deltas = deltas.to_vec().into();
                 self.push_with(y, true, move |_, d, walk| {
                     backward(walk, (w, b), &deltas, (&d, 0));
                     walk.give(d);
@@ -102,17 +102,17 @@ impl Tape<'_> {
 pub(super) fn backward(
     walk: &mut Walk<'_>,
     (w, b): (ParamId, ParamId),
-    deltas: &[f32],
+    deltas: &List<f32>,
     (d, first): (&Tensor, usize),
 ) {
     match walk.device {
         Device::Cpu => {
             let (weights, phases) = (walk.parameter(w).data(), walk.parameter(b).data());
             let from = first.min(d.data_len());
-            let (dw, db) = cpu::backward(deltas, weights, phases, &d.data()[from..], d.cols());
+            let (dw, db) = cpu::backward(deltas.values(), weights, phases, &d.data()[from..], d.cols());
             accumulate_each(walk, &[w, b], &[dw, db].concat());
         }
-        Device::Cuda(work) => backward_on_gpu(walk, (w, b), &work.upload(deltas), (d, first)),
+        Device::Cuda(work) => backward_on_gpu(walk, (w, b), &deltas.sent(work), (d, first)),
     }
 }
 
@@ -120,7 +120,7 @@ pub(super) fn backward(
 pub(super) fn backward_on_gpu(
     walk: &mut Walk<'_>,
     (w, b): (ParamId, ParamId),
-    deltas: &PooledBuffer<f32>,
+    deltas: &Sent<f32>,
     (d, first): (&Tensor, usize),
 ) {
     let Device::Cuda(work) = walk.device else { return };

@@ -87,10 +87,9 @@ fn slot_rows_side_by_side() {
             let nodes = t.param(p[0]);
             t.slot_rows(SlotRows {
                 nodes,
-                node: Arc::new(node.clone()),
-                edges: Arc::new(tensor(&edges)),
-                edge: Arc::new(edge.clone()),
-                deltas: Arc::new(deltas.clone()),
+                node: node.clone().into(),
+                edges: Some((Arc::new(tensor(&edges)), Arc::new(edge.clone()))),
+                deltas: deltas.clone().into(),
                 time: &TimeEncoder::Trained { w: p[1], b: p[2] },
             })
         },

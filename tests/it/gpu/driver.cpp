@@ -13,6 +13,8 @@
 // EVERGRAPH_STANDIN_MODE        late; eager: operations run when they are asked for; or paced: no kernel runs and nothing
 //                               is copied to the device, each takes the time below beside the host, and all that comes
 //                               back is 1.0, which shows what of a step the host takes beside a GPU of that speed
+// EVERGRAPH_STANDIN_BESIDE      paced, 1: streams that were made with a priority do what they are asked, as fast as the
+//                               host does it, so that samples are samples
 // EVERGRAPH_STANDIN_KERNEL_NS   paced: of one kernel, 12,000
 // EVERGRAPH_STANDIN_COPY_NS     paced: of one copy, 4,000, and
 // EVERGRAPH_STANDIN_BYTES_PER_US  its bytes in a microsecond, 40,000
@@ -231,16 +233,22 @@ API int cuCtxGetStreamPriorityRange(int* least, int* greatest) {
 
 // --- streams and events ---
 
-API int cuStreamCreateWithPriority(void** handle, unsigned flags, int priority) {
+API int cuStreamCreate(void** handle, unsigned flags) {
     ENTER;
     const unsigned non_blocking = 1;
-    if (flags != non_blocking || priority < -5 || priority > 0) return INVALID_VALUE;
+    if (flags != non_blocking) return INVALID_VALUE;
     context->streams.push_back(std::make_shared<Stream>());
     *handle = context->streams.back().get();
     return SUCCESS;
 }
 
-API int cuStreamCreate(void** handle, unsigned flags) { return cuStreamCreateWithPriority(handle, flags, 0); }
+API int cuStreamCreateWithPriority(void** handle, unsigned flags, int priority) {
+    if (priority < -5 || priority > 0) return INVALID_VALUE;
+    if (int refused = cuStreamCreate(handle, flags)) return refused;
+    std::lock_guard<std::mutex> guard(lock);
+    ((Stream*)*handle)->beside = true;
+    return SUCCESS;
+}
 
 API int cuStreamDestroy_v2(void* handle) {
     STREAM(handle);

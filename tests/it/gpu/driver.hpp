@@ -97,6 +97,7 @@ struct Settings {
     bool pools = setting("EVERGRAPH_STANDIN_POOLS", 1) != 0;
     u64 fail_after = setting("EVERGRAPH_STANDIN_FAIL_AFTER", ~0ull);
     u64 fail_blocking = setting("EVERGRAPH_STANDIN_FAIL_BLOCKING", ~0ull);
+    bool beside = setting("EVERGRAPH_STANDIN_BESIDE", 0) != 0;
     bool waits = setting("EVERGRAPH_STANDIN_WAITS", 1) != 0, orders = setting("EVERGRAPH_STANDIN_ORDERS", 1) != 0;
 };
 
@@ -147,6 +148,8 @@ struct Stream {
     std::deque<Operation> queue;
     std::unique_ptr<Capture> capture;
     bool alive = true;
+    // Whether it was made with a priority, for work beside that of others.
+    bool beside = false;
     // In the paced mode, when all that was asked of it is over.
     Clock::time_point over = {};
 };
@@ -375,7 +378,7 @@ struct Context {
     Result keep_pace(Stream& stream, const Operation& operation) {
         stream.over = std::max(stream.over, Clock::now()) + std::chrono::nanoseconds(cost(operation));
         if (operation.kind == Kind::Wait) stream.over = std::max(stream.over, operation.mark->at);
-        Result ran = read_or_free(operation);
+        Result ran = settings.beside && stream.beside ? run(operation) : read_or_free(operation);
         if (operation.kind == Kind::Record) operation.mark->at = stream.over;
         return ran;
     }

@@ -149,10 +149,12 @@ impl Slots {
             let nodes = tape.param(id("nodes"));
             tape.slot_rows(SlotRows {
                 nodes,
-                node: Arc::new(self.node.clone()),
-                edges: Arc::new(Tensor::from_slice(&Device::Cpu, EDGE_ROWS, edge, &self.edges)),
-                edge: Arc::new(self.edge.clone()),
-                deltas: Arc::new(self.deltas.clone()),
+                node: self.node.clone().into(),
+                edges: Some((
+                    Arc::new(Tensor::from_slice(&Device::Cpu, EDGE_ROWS, edge, &self.edges)),
+                    Arc::new(self.edge.clone()),
+                )),
+                deltas: self.deltas.clone().into(),
                 time: &TimeEncoder::Trained { w: id("w"), b: id("b") },
             })
         })

@@ -14,9 +14,10 @@ use evergraph::graph::{GraphOptions, GraphStore, Retention};
 use evergraph::learner::{Learned, Learner, LearnerOptions, LearnerStatus, Recorders, Shared};
 use evergraph::log::{Frame, Log, LogOptions};
 use evergraph::metrics::Metrics;
-use evergraph::model::{ModelOptions, RowReads};
+use evergraph::model::{EdgeTypes, GraphMixerOptions, ModelOptions, RowReads, TgatOptions};
 use evergraph::sampler::{
-    DeviceSampler, DeviceSamplerOptions, Layers, SampleCounts, SampleRequest, SamplingPolicy, Seeds,
+    DeviceSampler, DeviceSamplerOptions, HostColumns, Layers, SampleCounts, SampleRequest, SamplingPolicy,
+    Seeds,
 };
 use evergraph::serving::{NodeStates, Progress, QueryEngine, Stores};
 use evergraph::train::lookahead::{Helper, Lookahead, Turn};
@@ -216,7 +217,8 @@ fn same(model: impl Into<ModelOptions> + Copy, ahead: usize) {
             _ => (none.rows.on_host, 0),
         };
         assert_eq!(places.rows, RowReads { on_device, on_host });
-        assert!(found == expected && on_device + on_host > 1_000, "bit for bit");
+        let reads_edges = Into::<ModelOptions>::into(model).needs().edge_row_dim > 0;
+        assert!(found == expected && reads_edges == (on_device + on_host > 1_000), "bit for bit");
     }
 }
 
@@ -231,9 +233,65 @@ fn tgat_learns_from_samples_and_rows_of_a_gpu_as_from_those_of_the_cpu() {
     same(small_tgat(), 2);
 }
 
+/// Nodes and pairs of a node and a type are numbered on the host, or nothing is.
+#[test]
+fn tgat_learns_from_samples_of_a_gpu_whatever_the_host_reads_of_them() {
+    same(TgatOptions { node_feature_dim: 3, ..small_tgat() }, 2);
+    same(TgatOptions { edge_types: EdgeTypes::new(3, 4), edge_feature_dim: 1, ..small_tgat() }, 2);
+    same(TgatOptions { edge_feature_dim: 0, ..small_tgat() }, 2);
+    same(TgatOptions { edge_feature_dim: 0, layers: 3, fanout: 2, ..small_tgat() }, 2);
+}
+
 #[test]
 fn graphmixer_learns_from_samples_and_rows_of_a_gpu_as_from_those_of_the_cpu() {
     same(small_mixer(), 2);
+    same(GraphMixerOptions { edge_feature_dim: 0, ..small_mixer() }, 2);
+    same(GraphMixerOptions { node_feature_dim: 3, ..small_mixer() }, 2);
+}
+
+/// A column stays on the GPU unless the host has a use for it, and a batch that has one there is no batch for the CPU.
+#[test]
+fn columns_of_samples_stay_on_the_gpu_that_reads_them() {
+    let plain = TgatOptions { edge_feature_dim: 0, ..small_tgat() };
+    for (model, neighbors, edges) in [
+        (ModelOptions::from(tgn()), true, true),
+        (small_tgat().into(), false, true),
+        (plain.into(), false, false),
+        (TgatOptions { node_feature_dim: 3, ..plain }.into(), true, false),
+    ] {
+        let mut trainer = Trainer::new(TrainerOptions { model, ..options() }, &on_gpu()).unwrap();
+        Room { graph: ROOM, ..Room::default() }.give(&mut trainer);
+        let (store, sampler) = (store(), trainer.device_sampler().unwrap());
+        store.apply(&records(0)).unwrap();
+        store.apply(&records(1)).unwrap();
+        sampler.open(&store);
+        let (edge_features, node_features) = (&rows(2, 40), &rows(3, u64::from(NODES)));
+        let width = model.needs().edge_row_dim;
+        let none = FeatureStore::new(0);
+        let edge_features = if width > 0 { edge_features } else { &none };
+        let world = World { view: store.view(), edge_features, node_features, sampler: Some(&sampler) };
+        let Events { src, dst, times, edges: ids, against } = &Events::of(&records(1));
+        let (positives, negatives) =
+            (Positives { src, dst, times, edges: ids }, Negatives { src, dst: against });
+        let mut batch = PreparedBatch::default();
+        trainer.prepare(&world, &positives, &negatives, StepMode::Train, &mut batch).unwrap();
+        let (sample, _) = batch.sample_and_rows();
+        let layer = &sample.layers()[0];
+        let slots = layer.nodes.len() * layer.graph.fanout;
+        let columns = sample.on_gpu().unwrap();
+        let all: usize = sample.layers().iter().map(|layer| layer.nodes.len() * layer.graph.fanout).sum();
+        assert_eq!((columns.deltas.len(), layer.graph.deltas.len()), (all, 0));
+        let on_host = |has: bool| if has { slots } else { 0 };
+        assert_eq!(layer.graph.neighbors.len(), on_host(neighbors));
+        assert_eq!(layer.graph.edges.len(), on_host(edges));
+        assert_eq!(columns.neighbors.as_ref().map(|ends| ends.len()), (!neighbors).then_some(all));
+        trainer.leave_gpu().unwrap();
+        assert!(matches!(trainer.step_prepared(&batch), Err(TrainError::OutOfOrder { .. })));
+        let world = World { sampler: None, ..world };
+        trainer.prepare(&world, &positives, &negatives, StepMode::Train, &mut batch).unwrap();
+        assert!(batch.sample_and_rows().0.on_gpu().is_none());
+        trainer.step_prepared(&batch).unwrap();
+    }
 }
 
 #[test]
@@ -280,7 +338,7 @@ fn a_copy_that_is_full_of_what_was_released_is_made_anew() {
             batch: number,
             layer: 0,
         };
-        let on_gpu = sampler.sample(store.view(), seeds, &request, 2, &mut found);
+        let on_gpu = sampler.sample(store.view(), seeds, (&request, 2), HostColumns::ALL, &mut found);
         expected.sample(store.view(), seeds, &request, 2).unwrap();
         assert!(!on_gpu || found.layers() == expected.layers(), "batch {number}");
         turns.push(on_gpu);

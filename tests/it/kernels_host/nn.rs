@@ -142,8 +142,8 @@ impl Case {
                 query,
                 queries: shared.then(|| Arc::new(queries.clone())),
                 nodes,
-                slots: numbers.clone(),
-                deltas: deltas.clone(),
+                slots: numbers.clone().into(),
+                deltas: deltas.clone().into(),
                 edge_rows: (edge > 0)
                     .then(|| Arc::new(Tensor::from_slice(&Device::Cpu, edge_rows, edge, &edges))),
                 edge_slots: shared.then(|| edge_slots.clone()),

@@ -47,10 +47,9 @@ pub fn gather_concat_time(point: &Point) -> anyhow::Result<Box<dyn Work>> {
         let nodes = tape.param(named.param("node_table")?);
         Ok(tape.slot_rows(SlotRows {
             nodes,
-            node: named.numbers("node")?,
-            edges: named.tensor("edge_table")?,
-            edge: named.numbers("edge")?,
-            deltas: named.floats("dt")?,
+            node: named.numbers("node")?.into(),
+            edges: Some((named.tensor("edge_table")?, named.numbers("edge")?)),
+            deltas: named.floats("dt")?.into(),
             time: &TimeEncoder::Trained { w: named.param("w")?, b: named.param("b")? },
         }))
     }))

@@ -317,6 +317,7 @@ fn trainer(
         work.launch_steps(args.launch.into());
     }
     let sampler = trainer.device_sampler();
+    let sampler = if args.verify { sampler.map(DeviceSampler::whole) } else { sampler };
     sampler.iter().for_each(|sampler| sampler.open(graph));
     Ok((trainer, sampler))
 }

@@ -15,15 +15,16 @@ use crate::device::cuda::{CudaError, CudaWork, PooledBuffer};
 use crate::nn::cpu::attention::Shape;
 use crate::nn::cuda::sums::Sums;
 use crate::nn::cuda::time::Waves;
-use crate::nn::cuda::{whole, whole_mut};
+use crate::nn::cuda::{rows_to_read, whole, whole_mut};
+use crate::nn::list::Sent;
 use crate::nn::tape::Walk;
 use crate::nn::{Tape, Tensor, TimeEncoder};
 
-/// What both directions read that comes from the CPU. Edge rows may be on the GPU already.
+/// What both directions read, on the GPU.
 pub(super) struct Uploads {
     queries: Option<PooledBuffer<u32>>,
-    slots: PooledBuffer<u32>,
-    deltas: PooledBuffer<f32>,
+    slots: Sent<u32>,
+    deltas: Sent<f32>,
     edges: Arc<Tensor>,
     edge_slots: Option<PooledBuffer<u32>>,
 }
@@ -67,8 +68,8 @@ impl Attention {
         };
         Uploads {
             queries: self.queries.as_ref().map(|list| work.upload(list)),
-            slots: work.upload(&self.slots),
-            deltas: work.upload(&self.deltas),
+            slots: self.slots.sent(work),
+            deltas: self.deltas.sent(work),
             edges,
             edge_slots: self.edge_slots.as_ref().map(|list| work.upload(list)),
         }
@@ -86,7 +87,7 @@ impl Attention {
             queries: uploads.queries.as_ref().map(PooledBuffer::get).transpose()?,
             slots: uploads.slots.get()?,
             edge_slots: uploads.edge_slots.as_ref().map(PooledBuffer::get).transpose()?,
-            nodes: (nodes.on_gpu()?, nodes.rows()),
+            nodes: (nodes.on_gpu()?, rows_to_read(nodes)),
             edges: (uploads.edges.on_gpu()?, uploads.edges.rows()),
             deltas: uploads.deltas.get()?,
             encoding: waves.get()?,
@@ -163,7 +164,7 @@ impl Attention {
         linear::backward_parameters(walk, &dq, query, self.w_q, None);
         let w_q = walk.parameter(self.w_q);
         walk.flow_with(self.query, |d, overwrite| linear::backward_input(d, overwrite, &dq, w_q));
-        walk.flow_with(self.nodes, |dn, overwrite| gather::add_up(dn, overwrite, &self.slots, &dx));
+        walk.flow_with(self.nodes, |dn, overwrite| gather::add_up(dn, overwrite, self.slots.values(), &dx));
         if let TimeEncoder::Trained { w, b } = self.time {
             time::backward_on_gpu(walk, (w, b), &uploads.deltas, (&dx, columns - s.time));
         }
