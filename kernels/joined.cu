@@ -6,6 +6,7 @@
 //   spread_rows    dx[r] (+)= sum over the users p of row r, in their order, of d[p]
 //   relu_backward  d[i] = 0 where result[i] <= 0
 //   drop_out       values[i] *= 0 or keep, by the mask of element i
+//   follow_list    out[i] = list[at[i]], all ones where the list has no such entry
 //
 // Rows of f32, `stride` values apart; a row that a table does not have is zeros, and adds nothing. spread_rows is the
 // backward of the first two: it turns the index around, so that no row is written by two and no atomic is needed; a
@@ -13,7 +14,7 @@
 //
 // Launch: blocks of 256 threads; any grid. join_rows and add_rows: a warp to a row. spread_rows: a warp to 32 columns
 // of a row, and a block to those of a row with more than USERS_MANY users, each warp of which sums every eighth 32 of
-// them. relu_backward: a thread to a value. drop_out: a thread to four values, which share a random number.
+// them. relu_backward and follow_list: a thread to a value. drop_out: a thread to four values, which share a random number.
 //
 // Every value is read once and written once, 128 bytes per step of a warp: all are bound by memory. The sum of a row
 // with very many users is bound by the latency of its loads, eight of which a warp has under way together.
@@ -42,6 +43,13 @@ extern "C" __global__ void __launch_bounds__(256) join_rows(RowParts joined, u64
             copy_row(to, part.row(i), part.columns);
             to += part.columns;
         }
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(256) follow_list(const u32* at, u64 count, const u32* list, u64 entries,
+                                                              u32* out) {
+    for (u64 i = THREAD_OF_GRID; i < count; i += THREADS_OF_GRID) {
+        put(out + i, at[i] < entries ? list[at[i]] : 0xFFFFFFFFu);
     }
 }
 

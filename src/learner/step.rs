@@ -83,7 +83,7 @@ impl Learner {
         let world = world(&self.shared.engine, (&self.node_rows, self.sampler.as_ref()), batch);
         let mailbox = &self.trainer.state().mailbox;
         let Preparation { prepared, sampled, .. } = &mut self.at_hand;
-        if !(*sampled && prepared.mode() == choice.mode && self.trainer.has_sample(prepared)) {
+        if !(*sampled && prepared.mode() == choice.mode && self.trainer.can_read_sample(prepared)) {
             sample(&preparer, &world, batch, negatives, choice, prepared)?;
             *sampled = true;
         }

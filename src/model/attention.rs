@@ -89,7 +89,6 @@ impl AttentionBlock {
             true => (own.x, tape.value(now).row(0).to_vec()),
             false => (query, Vec::new()),
         };
-        let edge_slots = hop.edge_rows.is_some().then_some(hop.edges);
         let attended = tape.temporal_attention(TemporalAttention {
             query: asked,
             tail,
@@ -98,7 +97,7 @@ impl AttentionBlock {
             slots: hop.neighbors,
             deltas: hop.deltas,
             edge_rows: hop.edge_rows,
-            edge_slots,
+            edge_slots: hop.edges,
             w_q: p.w_q,
             w_k: p.w_k,
             w_v: p.w_v,

@@ -35,7 +35,7 @@ impl EdgePlaces {
 
     /// The same hop with edge rows of the table.
     fn lead(&self, hop: Hop) -> Hop {
-        let edges = hop.edges.iter().map(|&number| self.of(number)).collect();
+        let edges = hop.edges.map(|edges| edges.moved(|number| self.of(number)));
         Hop { edge_rows: Some(self.table.clone()), edges, ..hop }
     }
 }

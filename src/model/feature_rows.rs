@@ -23,7 +23,7 @@ pub use self::kept::{KeptRows, SentRows};
 pub use self::passed::RowsOfRank;
 use super::device_rows::Located;
 use super::limit::limit;
-use super::{EMPTY_SLOT, MessageRows, Needs, edge_types};
+use super::{EMPTY_SLOT, MessageRows, Needs, Neighborhood, edge_types};
 use crate::device::Device;
 use crate::device::cuda::RowsInPlace;
 use crate::event::{EdgeId, EventTime, NodeId};
@@ -51,7 +51,7 @@ pub struct FeatureRows {
     numbers: HashMap<u64, u32>,
     /// Edges below this one have no rows.
     first: EdgeId,
-    /// Number of the edge in each slot, layer by layer.
+    /// Number of the edge in each slot, layer by layer, or of each edge that a GPU listed.
     slots: Vec<u32>,
     /// Number of the edge of each node's pending message.
     messages: Vec<u32>,
@@ -98,10 +98,17 @@ impl FeatureRows {
         self.first
     }
 
-    /// Numbers the edges in the slots of a sample, layer by layer.
-    pub fn number_slots<'s>(&mut self, sample: impl Iterator<Item = &'s MessageFlowGraph>) {
+    /// Numbers the edges of a sample: in its slots, layer by layer, or as a GPU listed them.
+    pub fn number_sample(&mut self, sample: &Neighborhood) {
+        match sample.listed_edges() {
+            Some(listed) => self.number_all(listed),
+            None => self.number_all(sample.graphs().flat_map(|graph| &graph.edges)),
+        }
+    }
+
+    fn number_all<'s>(&mut self, edges: impl IntoIterator<Item = &'s EdgeId>) {
         self.slots.clear();
-        for &edge in sample.flat_map(|graph| &graph.edges) {
+        for &edge in edges {
             let number = if edge == MessageFlowGraph::NO_EDGE { EMPTY_SLOT } else { self.number(edge) };
             self.slots.push(number);
         }
@@ -322,7 +329,7 @@ impl FeatureRows {
         self.edge_rows.clone()
     }
 
-    /// The row number of each slot.
+    /// The row number of each slot, or of each edge that a GPU listed.
     #[must_use]
     pub fn slots(&self) -> &[u32] {
         &self.slots
@@ -411,7 +418,7 @@ mod tests {
         let mut rows = FeatureRows::default();
         for _ in 0..2 {
             rows.clear();
-            rows.number_slots([&sample].into_iter());
+            rows.number_all(&sample.edges);
             rows.index_messages((&[1, 2, 3].map(NodeId), 0..3), EventTime::MIN, |NodeId(id)| {
                 (id != 2).then_some((EdgeId(4 + u64::from(id)), EventTime(0)))
             });
@@ -427,7 +434,7 @@ mod tests {
         }
         rows.clear();
         rows.keep_from(EdgeId(6));
-        rows.number_slots([&sample].into_iter());
+        rows.number_all(&sample.edges);
         assert_eq!(
             (rows.edges(), rows.slots()),
             (&[u64::MAX, 7][..], &[0, 1, 0, EMPTY_SLOT][..]),
@@ -513,7 +520,7 @@ mod tests {
                 ..MessageFlowGraph::default()
             };
             let mut rows = FeatureRows::default();
-            rows.number_slots([&sample].into_iter());
+            rows.number_all(&sample.edges);
             rows.index_messages((&[NodeId(0)], 0..1), EventTime::MIN, |_| Some((EdgeId(2), EventTime(0))));
             let stored = |edges: &[u64], out: &mut [f32]| {
                 for (row, &edge) in out.chunks_exact_mut(1 + features).zip(edges) {

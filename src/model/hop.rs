@@ -12,7 +12,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::{FeatureRows, Neighborhood, Part};
-use crate::nn::{List, SlotRows, Tape, Tensor, TimeEncoder, Var};
+use crate::nn::{List, Places, SlotRows, Tape, Tensor, TimeEncoder, Var};
 
 /// What one level of a network reads: `n` pairs with K slots each.
 #[derive(Clone, Debug)]
@@ -27,8 +27,8 @@ pub struct Hop {
     pub counts: Vec<u32>,
     /// Rows of features of edges, if edges have any.
     pub edge_rows: Option<Arc<Tensor>>,
-    /// Which of these belongs to each slot, `[n * K]`; empty without features.
-    pub edges: Vec<u32>,
+    /// Which of these belongs to each slot, `[n * K]`; `None` without features.
+    pub edges: Option<Places>,
     /// Number of the type of the edge in each slot, `[n * K]`, 0 in empty ones; empty if no types are known.
     pub types: Vec<u32>,
 }
@@ -37,7 +37,7 @@ impl Hop {
     /// What is in each slot, `[n * K, node columns + edge_feature_dim + time_dim]`: the neighbor's row of `table`, the
     /// features of the edge and the encoding of the time since then. Empty slots are zeros.
     pub(super) fn slot_rows(self, tape: &mut Tape<'_>, table: Var, time: &TimeEncoder) -> Var {
-        let edges = self.edge_rows.map(|rows| (rows, self.edges.into()));
+        let edges = self.edge_rows.zip(self.edges);
         tape.slot_rows(SlotRows { nodes: table, node: self.neighbors, edges, deltas: self.deltas, time })
     }
 }
@@ -74,7 +74,11 @@ impl Neighborhood {
         };
         let counts: Vec<u32> = graphs().flat_map(|graph| &graph.counts).copied().collect();
         let edge_rows = rows.edge_rows();
-        let edges = edge_rows.as_ref().map(|_| Part::select(part, &rows.slots()[..slots], fanout));
+        let listed = on_gpu.and_then(|columns| columns.edges.as_ref());
+        let edges = edge_rows.as_ref().map(|_| match listed {
+            Some(at) => Places::Through { at: at.front(slots), rows: rows.slots().to_vec() },
+            None => Part::select(part, &rows.slots()[..slots], fanout).into(),
+        });
         let types = rows.slot_types(slots);
         Hop {
             own,
@@ -82,7 +86,7 @@ impl Neighborhood {
             deltas,
             counts: Part::select(part, &counts, 1),
             edge_rows,
-            edges: edges.unwrap_or_default(),
+            edges,
             types: if types.is_empty() { types } else { Part::select(part, &types, fanout) },
         }
     }

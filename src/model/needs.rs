@@ -7,7 +7,7 @@ use thiserror::Error;
 
 use super::EdgeTypes;
 use super::walk::{WalkOptions, WalkOptionsError};
-use crate::sampler::{HostColumns, SampleRequest, SamplingPolicy};
+use crate::sampler::{HostColumns, HostEdges, SampleRequest, SamplingPolicy};
 
 /// What a model wants of a batch, and what it leaves behind.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -98,11 +98,16 @@ impl Needs {
     }
 
     /// Which columns of a sample the host reads, where the model computes on the GPU that draws it: nodes and edges are
-    /// looked up here if they have rows. Pairs of a row and a type of edge are numbered here, too.
+    /// looked up here if they have rows. Pairs of a row and a type of edge are numbered here, too, slot by slot.
     #[must_use]
     pub fn host_columns(&self) -> HostColumns {
         let neighbors = self.memory_dim > 0 || self.node_feature_dim > 0 || self.edge_types > 0;
-        HostColumns { neighbors, edges: self.edge_row_dim > 0, times: false }
+        let edges = match (self.edge_types, self.edge_row_dim) {
+            (0, 0) => HostEdges::No,
+            (0, _) => HostEdges::Listed,
+            _ => HostEdges::BySlot,
+        };
+        HostColumns { neighbors, edges }
     }
 
     /// Whether the rows of edges are read with the messages that these left.

@@ -14,7 +14,7 @@ use hashbrown::HashMap;
 pub use self::readers::{PARTS_MAX, Readers};
 use super::Needs;
 use crate::device::prefetch;
-use crate::event::{EventTime, NodeId};
+use crate::event::{EdgeId, EventTime, NodeId};
 use crate::sampler::{GpuColumns, Layer, Layers, MessageFlowGraph, Seeds};
 
 /// Stands in the empty places of [`Neighborhood::neighbors`].
@@ -171,10 +171,11 @@ pub struct Neighborhood {
 }
 
 impl Neighborhood {
-    /// Forgets the seeds and keeps the room.
+    /// Forgets the seeds, and what a GPU kept of their sample, which nothing is asked of any more; keeps the room.
     pub fn clear(&mut self) {
         self.seed_nodes.clear();
         self.seed_times.clear();
+        self.layers.retire();
     }
 
     /// Adds seeds: each of `nodes` at the time beside it.
@@ -261,7 +262,13 @@ impl Neighborhood {
         self.layers.on_gpu()
     }
 
-    /// The sample: time differences and edge ids of the slots, layer by layer.
+    /// The edges of the sample, if the GPU that drew it keeps the place of each slot's among these; one may come twice.
+    #[must_use]
+    pub fn listed_edges(&self) -> Option<&[EdgeId]> {
+        self.layers.listed_edges()
+    }
+
+    /// The sample: time differences and edge ids of the slots, layer by layer, as far as a GPU did not keep them.
     pub fn graphs(&self) -> impl Iterator<Item = &MessageFlowGraph> {
         self.layers().iter().map(|layer| &layer.graph)
     }

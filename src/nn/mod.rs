@@ -31,7 +31,7 @@ mod tests;
 pub use adam::{Adam, AdamOptions, Bound};
 pub use cpu::elementwise::log_scale;
 pub use cpu::number::{Number, add_rounded, pack, unpack};
-pub use list::List;
+pub use list::{List, Places};
 pub use ops::attention::TemporalAttention;
 pub use ops::joined::Columns;
 pub use ops::recurrent::{GruParams, RnnParams};

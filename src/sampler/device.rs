@@ -156,17 +156,18 @@ impl DeviceSampler {
         self.with_copy(|copied| copied.graph.follow(store, batch));
     }
 
-    /// As [`Layers::sample`], on the GPU; `false` if it cannot be done there, and `out` is void. Columns that `host`
-    /// leaves out stay on the GPU, in the memory of those that `out` had: what was asked of them has to be over.
+    /// As [`Layers::sample`], on the GPU; `false` if it cannot be done there, and `out` is void. Columns that `host`,
+    /// if given, leaves out stay on the GPU, in the memory of those that `out` had: what was asked of these has to be
+    /// over.
     pub fn sample(
         &self,
         view: GraphView<'_>,
         seeds: Seeds<'_>,
         (request, count): (&SampleRequest, usize),
-        host: HostColumns,
+        host: Option<HostColumns>,
         out: &mut Layers,
     ) -> bool {
-        let host = if self.whole { HostColumns::ALL } else { host };
+        let host = host.filter(|_| !self.whole);
         let drawn = self.with_copy(|Copied { graph, layers }| {
             graph.follow_deletions(view)?;
             layers.sample(graph, view, seeds, request, count)?;

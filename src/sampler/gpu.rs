@@ -6,12 +6,14 @@
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
-use super::{GpuColumns, HostColumns, Layer, Layers, MessageFlowGraph, SampleRequest, SamplingPolicy, Seeds};
+use super::{
+    GpuColumns, HostColumns, HostEdges, Layer, Layers, MessageFlowGraph, SampleRequest, SamplingPolicy, Seeds,
+};
 use crate::device::cuda::distinct::{DistinctRoom, further};
 use crate::device::cuda::sample::{Choice, sample};
 use crate::device::cuda::seeds::{GpuSeeds, GpuSlots};
 use crate::device::cuda::twins::Request;
-use crate::device::cuda::{Arena, Cuda, CudaBuffer, CudaError, Fetched, PinnedSlice, Staging};
+use crate::device::cuda::{Arena, Cuda, CudaBuffer, CudaError, DistinctEdges, Fetched, PinnedSlice, Staging};
 use crate::event::{EdgeId, EventTime, NodeId};
 use crate::graph::{CudaGraph, CudaGraphError, GraphView};
 
@@ -34,6 +36,8 @@ pub struct CudaLayers {
     layers: Vec<CudaLayer>,
     count: usize,
     room: Option<DistinctRoom>,
+    /// For lists of edges.
+    listing: Option<DistinctEdges>,
     /// Pinned buffers for seeds, used in turn.
     staged: [Option<StagedSeeds>; 2],
     /// Those that became too small: the end of such memory waits for the whole GPU, also for a step that is recorded
@@ -59,6 +63,7 @@ impl CudaLayers {
             layers: Vec::new(),
             count: 0,
             room: None,
+            listing: None,
             staged: [None, None],
             outgrown: Vec::new(),
             turn: 0,
@@ -119,21 +124,21 @@ impl CudaLayers {
     }
 
     /// Copies all layers to `out`, as the CPU has them. Waits for the GPU twice: how many seeds further layers have is
-    /// known there only.
+    /// known there only. So is the length of a list of edges, for which it waits once more.
     ///
     /// # Errors
     /// The driver's; `out` is void.
     pub fn read_into(&mut self, out: &mut Layers) -> Result<(), CudaError> {
-        self.read_columns(HostColumns::ALL, out)
+        self.read_columns(None, out)
     }
 
-    /// The same with some columns only; `out` has the others on the GPU, in place of those that it had. What was asked
-    /// of those has to be over: the host has waited for it.
+    /// The same with the columns of `host` only, if that is given; `out` has the others on the GPU, in place of those
+    /// that it had. What was asked of those has to be over: the host has waited for it.
     ///
     /// # Errors
     /// The driver's; `out` is void.
-    pub fn read_columns(&mut self, host: HostColumns, out: &mut Layers) -> Result<(), CudaError> {
-        let Self { cuda, layers, count, staging, .. } = self;
+    pub fn read_columns(&mut self, host: Option<HostColumns>, out: &mut Layers) -> Result<(), CudaError> {
+        let Self { cuda, layers, count, staging, listing, key, .. } = self;
         let staging = match staging {
             Some(staging) => staging,
             none => none.insert(Staging::new(cuda, STAGING_BYTES)?),
@@ -147,13 +152,25 @@ impl CudaLayers {
             slots.push((layer, seeds.saturating_mul(layer.slots.fanout())));
             coming.push(Coming::of(layer, (seeds, l + 1 == layers.len()), host, staging)?);
         }
-        let before = out.on_gpu.take();
-        let staying = GpuColumns::keep(cuda, &slots, host, before)?;
-        for (coming, layer) in coming.into_iter().zip(out.room(layers.len())) {
+        let (room, spare) = out.room_beside(layers.len());
+        let mut staying = host.map(|host| GpuColumns::keep(cuda, &slots, host, spare)).transpose()?;
+        let mut listed = None;
+        if let Some(at) = staying.as_mut().and_then(|columns| columns.edges.as_mut()) {
+            let slots: Vec<_> = slots.iter().map(|(layer, slots)| (&layer.slots, *slots)).collect();
+            let listing = room_to_list(cuda, listing, slots.iter().map(|(_, slots)| slots).sum(), *key)?;
+            listing.list((cuda, cuda.sampling()), &slots, at.buffer_mut())?;
+            listed = Some((listing.fetch_count(staging)?, listing));
+        }
+        for (coming, layer) in coming.into_iter().zip(room) {
             coming.read_into(layer, staging)?;
         }
+        if let Some((count, listing)) = listed {
+            let count = count.read(staging)?.first().map_or(0, |count| *count as usize);
+            let edges = listing.fetch(staging, count)?.read(staging)?;
+            out.listed.extend(edges.into_iter().map(|edge| EdgeId(edge.cast_unsigned())));
+        }
         staging.start_over();
-        out.on_gpu = staying.map(|columns| columns.publish(cuda)).transpose()?;
+        out.keep(staying.map(|columns| columns.publish(cuda)).transpose()?);
         Ok(())
     }
 
@@ -220,6 +237,20 @@ impl CudaLayers {
     }
 }
 
+/// Room to list the edges of `slots` slots.
+fn room_to_list<'a>(
+    cuda: &Cuda,
+    kept: &'a mut Option<DistinctEdges>,
+    slots: usize,
+    key: u64,
+) -> Result<&'a mut DistinctEdges, CudaError> {
+    let fits = |room: &DistinctEdges| room.slots() >= slots && room.slots() / 8 <= slots.max(1 << 12);
+    let found = kept.take().filter(fits);
+    let found =
+        found.map_or_else(|| DistinctEdges::new(cuda, cuda.sampling(), slots + slots / 4, key), Ok)?;
+    Ok(kept.insert(found))
+}
+
 /// A layer on its way to the host; columns that the host does not read have no values.
 struct Coming {
     seeds: (Fetched<u32>, Fetched<i64>),
@@ -237,21 +268,25 @@ impl Coming {
     fn of(
         layer: &CudaLayer,
         (seeds, is_last): (usize, bool),
-        host: HostColumns,
+        host: Option<HostColumns>,
         staging: &mut Staging,
     ) -> Result<Self, CudaError> {
         let (found, fanout) = (&layer.slots, layer.slots.fanout());
         let slots = seeds.saturating_mul(fanout);
+        // Whether everything is read, or something of what not always is.
+        let all = host.is_none();
+        let reads = |column: fn(HostColumns) -> bool| host.is_none_or(column);
         let of = |wanted: bool, count: usize| if wanted { count } else { 0 };
-        let times = layer.seeds.fetch_times(staging, of(host.times, seeds))?;
+        let times = layer.seeds.fetch_times(staging, of(all, seeds))?;
         Ok(Self {
             seeds: (layer.seeds.fetch_nodes(staging, seeds)?, times),
             fanout,
             counts: staging.download(&found.counts, seeds)?,
-            neighbors: staging.download(&found.neighbors, of(host.neighbors, slots))?,
-            edges: staging.download(&found.edges, of(host.edges, slots))?,
-            times: staging.download(&found.times, of(host.times, slots))?,
-            deltas: staging.download(&found.deltas, of(host.times, slots))?,
+            neighbors: staging.download(&found.neighbors, of(reads(|host| host.neighbors), slots))?,
+            edges: staging
+                .download(&found.edges, of(reads(|host| host.edges == HostEdges::BySlot), slots))?,
+            times: staging.download(&found.times, of(all, slots))?,
+            deltas: staging.download(&found.deltas, of(all, slots))?,
             next: staging.download(&layer.next, of(!is_last, slots))?,
         })
     }

@@ -6,7 +6,7 @@ use std::hash::{BuildHasher, RandomState};
 
 use super::{GpuColumns, MessageFlowGraph, SampleRequest, Seeds, sample};
 use crate::device::{prefetch, rng};
-use crate::event::{EventTime, NodeId};
+use crate::event::{EdgeId, EventTime, NodeId};
 use crate::graph::{GraphView, SpillError};
 
 /// Slots whose places in the hash table are prefetched before the first of them is read.
@@ -18,7 +18,11 @@ pub struct Layers {
     layers: Vec<Layer>,
     count: usize,
     /// What the GPU that drew them has in place of columns of theirs.
-    pub(super) on_gpu: Option<GpuColumns>,
+    on_gpu: Option<GpuColumns>,
+    /// Such columns of layers that are over: memory for the next.
+    spare: Option<GpuColumns>,
+    /// The edges of all slots, if the GPU listed them; one may come twice.
+    pub(super) listed: Vec<EdgeId>,
     distinct: DistinctPairs,
 }
 
@@ -106,9 +110,36 @@ impl Layers {
         self.on_gpu.as_ref()
     }
 
+    /// The columns that are on a GPU are of no use any more; their memory serves the next ones. What was asked of them
+    /// has to be over: the host has waited for it.
+    pub fn retire(&mut self) {
+        self.spare = self.on_gpu.take().or(self.spare.take());
+        self.listed.clear();
+    }
+
+    /// Room for `count` layers that a GPU draws, and columns whose memory may serve for those that it keeps.
+    pub(super) fn room_beside(&mut self, count: usize) -> (&mut [Layer], Option<GpuColumns>) {
+        let spare = {
+            self.room(count);
+            self.spare.take()
+        };
+        (&mut self.layers[..count], spare)
+    }
+
+    /// These columns stay on the GPU.
+    pub(super) fn keep(&mut self, columns: Option<GpuColumns>) {
+        self.on_gpu = columns;
+    }
+
+    /// The edges whose places among these the GPU kept, if it did.
+    #[must_use]
+    pub fn listed_edges(&self) -> Option<&[EdgeId]> {
+        self.on_gpu.as_ref()?.edges.as_ref().map(|_| self.listed.as_slice())
+    }
+
     /// Room for `count` layers, which hold anything until they are filled.
     pub(super) fn room(&mut self, count: usize) -> &mut [Layer] {
-        self.on_gpu = None;
+        self.retire();
         self.layers.resize_with(self.layers.len().max(count), Layer::default);
         self.count = count;
         &mut self.layers[..count]
@@ -124,7 +155,8 @@ impl Layers {
             let longs = times.capacity() + graph.edges.capacity() + graph.times.capacity();
             (words + slots) * 4 + longs * 8
         };
-        self.layers.iter().map(of).sum::<usize>() + self.distinct.places.capacity() * 8
+        self.layers.iter().map(of).sum::<usize>()
+            + (self.distinct.places.capacity() + self.listed.capacity()) * 8
     }
 
     /// Number of edges found in all layers.

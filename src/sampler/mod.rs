@@ -16,7 +16,7 @@ mod gpu;
 mod layers;
 mod part;
 
-pub use columns::{GpuColumns, HostColumns};
+pub use columns::{GpuColumns, HostColumns, HostEdges};
 pub use device::{DeviceSampler, DeviceSamplerOptions, SampleCounts};
 pub use gpu::{CudaLayer, CudaLayers};
 pub use layers::{Layer, Layers};

@@ -79,7 +79,8 @@ impl World<'_> {
         let request = needs.sample_request();
         let (view, layers, host) = (self.view, needs.layers, needs.host_columns());
         Ok(neighborhood.sample_with(needs, |seeds, out| {
-            let on_gpu = |sampler: &DeviceSampler| sampler.sample(view, seeds, (&request, layers), host, out);
+            let on_gpu =
+                |sampler: &DeviceSampler| sampler.sample(view, seeds, (&request, layers), Some(host), out);
             if self.sampler.is_some_and(on_gpu) {
                 return Ok(());
             }
@@ -128,7 +129,7 @@ impl World<'_> {
         rows.keep_from(self.view.rows_from());
         let nodes = neighborhood.nodes().nodes();
         if needs.edge_row_dim > 0 {
-            rows.number_slots(neighborhood.graphs());
+            rows.number_sample(neighborhood);
         }
         if let Some(pending) = pending.filter(|_| needs.reads_messages()) {
             rows.index_messages((nodes, 0..nodes.len()), self.view.since(), pending);

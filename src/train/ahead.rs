@@ -26,11 +26,14 @@ use crate::device::Device;
 use crate::device::cuda::Ahead;
 use crate::device::exchange::ExchangeError;
 use crate::model::{EdgePlaces, StateAfter};
+use crate::sampler::GpuColumns;
 
 /// A step that was recorded, and what it was recorded for.
 pub(super) struct StepAhead {
     step: Ahead<Result<StepOutput, ExchangeError>>,
     places: Option<EdgePlaces>,
+    /// What it reads of its sample, whose memory serves no other sample before.
+    columns: Option<GpuColumns>,
     phases: PhaseSeconds,
     premises: Premises,
 }
@@ -46,6 +49,8 @@ impl StepAhead {
 pub(super) struct BegunStep {
     output: Result<StepOutput, ExchangeError>,
     phases: PhaseSeconds,
+    /// Likewise.
+    _columns: Option<GpuColumns>,
     /// Number of its batch.
     batch: u64,
 }
@@ -112,7 +117,8 @@ impl Trainer {
         let how = How::with_dropout(dropout);
         let step =
             work.record_ahead(|| self.compute((batch, Some(before)), places.as_ref(), &mut phases, how))?;
-        Some(StepAhead { step, places, phases, premises })
+        let columns = batch.neighborhood.on_gpu().cloned();
+        Some(StepAhead { step, places, columns, phases, premises })
     }
 
     /// Has the GPU begin the step of `next`, which nothing comes before, if it was recorded for what is so now.
@@ -171,13 +177,13 @@ impl Trainer {
 
     /// Launches the step of `batch` if it was recorded for what is so now.
     fn launch_ahead(&mut self, batch: &PreparedBatch, dropout: [u64; 2]) -> Option<BegunStep> {
-        let StepAhead { step, places, phases, premises } = self.ahead.take()?;
+        let StepAhead { step, places, columns, phases, premises } = self.ahead.take()?;
         let Device::Cuda(work) = &self.device else { return None };
         if premises != self.premises(batch, dropout, self.adam.steps()) {
             return None;
         }
         let output = work.launch_ahead(step);
         drop(places);
-        Some(BegunStep { output: output?, phases, batch: batch.number })
+        Some(BegunStep { output: output?, phases, _columns: columns, batch: batch.number })
     }
 }

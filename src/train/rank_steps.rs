@@ -161,7 +161,7 @@ impl PreparedBatch {
             (Some(own), [layer]) => {
                 rows.number_some_slots(&layer.graph, Self::slots_of(&own, layer.graph.fanout));
             }
-            _ => rows.number_slots(neighborhood.graphs()),
+            _ => rows.number_sample(neighborhood),
         }
     }
 

@@ -174,7 +174,7 @@ impl Trainer {
 
     /// Whether the sample of `batch` is where this trainer computes: a GPU that is gone may have kept a part of it.
     #[must_use]
-    pub fn has_sample(&self, batch: &PreparedBatch) -> bool {
+    pub fn can_read_sample(&self, batch: &PreparedBatch) -> bool {
         self.device != Device::Cpu || batch.neighborhood.on_gpu().is_none()
     }
 
@@ -184,7 +184,7 @@ impl Trainer {
         let reads_rows = self.model.needs().reads_messages() && !batch.src.is_empty();
         // Rows that a GPU was to read in place are not here, nor are those that other ranks read.
         let is_elsewhere =
-            self.device == Device::Cpu && batch.rows.in_place().is_some() || !self.has_sample(batch);
+            self.device == Device::Cpu && batch.rows.in_place().is_some() || !self.can_read_sample(batch);
         let is_elsewhere = is_elsewhere || !batch.is_for(self.scratch.lock().ranks.as_ref());
         let pending = |node| self.state.mailbox.pending_event(node);
         if self.begun.is_some()

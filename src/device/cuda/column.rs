@@ -8,6 +8,7 @@ use std::sync::Arc;
 use bytemuck::Pod;
 
 use super::context::Cuda;
+use super::driver::Driver;
 use super::error::CudaError;
 use super::memory::CudaBuffer;
 use super::stream::Stream;
@@ -24,31 +25,35 @@ pub struct GpuColumn<T: Pod> {
 }
 
 impl<T: Pod> GpuColumn<T> {
-    /// Puts the first values of `parts`, which belong to `stream`, one behind the other, into the memory of `before` if
-    /// that suffices and nobody else has it. They may be read once [`publish`](PendingColumn::publish) has waited.
+    /// Room for a column of `len` values in `stream`: that of `before` if it suffices and nobody else has it.
     ///
     /// What was asked of `before` has to be over: the host has waited for it.
     ///
     /// # Errors
-    /// [`CudaError::OutOfMemory`], parts that have fewer values or belong to another stream, or the driver's.
-    pub fn joined<'a>(
+    /// [`CudaError::OutOfMemory`], or the driver's.
+    pub fn room(
         (cuda, stream): (&Cuda, &Stream),
-        parts: impl Iterator<Item = (&'a CudaBuffer<T>, usize)> + Clone,
+        len: usize,
         before: Option<Self>,
     ) -> Result<PendingColumn<T>, CudaError> {
-        let len = parts.clone().map(|(_, len)| len).sum();
-        let wanted = device::size_class(len * size_of::<T>(), LEAST_BYTES, LEAST_BYTES);
+        let bytes = len * size_of::<T>();
+        let wanted = match cuda.driver() {
+            // It sees what goes beyond the end.
+            Driver::Simulated(_) => bytes,
+            Driver::Nvidia(_) => device::size_class(bytes, LEAST_BYTES, LEAST_BYTES),
+        };
+        // What is not used again is freed in the order of `stream`.
         let kept = before.and_then(|before| Arc::try_unwrap(before.buffer).ok());
-        let fits = |buffer: &CudaBuffer<T>| buffer.len() >= len && buffer.room_bytes() / 4 <= wanted;
-        let mut buffer = match kept.filter(fits) {
-            Some(buffer) => buffer.at_rest_in(stream),
+        let kept = kept.map(|buffer| buffer.moved_idle_to(stream));
+        let fits = |buffer: &CudaBuffer<T>| {
+            let room = buffer.room_bytes();
+            room == wanted
+                || matches!(cuda.driver(), Driver::Nvidia(_)) && room > wanted && room / 4 <= wanted
+        };
+        let buffer = match kept.filter(fits) {
+            Some(buffer) => buffer,
             None => CudaBuffer::room(cuda, stream, wanted / size_of::<T>(), OPERATION)?,
         };
-        let mut first = 0;
-        for (part, len) in parts {
-            buffer.copy_at(first, part, len)?;
-            first += len;
-        }
         Ok(PendingColumn { buffer, len })
     }
 
@@ -96,12 +101,33 @@ pub struct PendingColumn<T: Pod> {
 }
 
 impl<T: Pod> PendingColumn<T> {
+    /// The memory, for whoever makes the column; it may have more values.
+    pub fn buffer_mut(&mut self) -> &mut CudaBuffer<T> {
+        &mut self.buffer
+    }
+
+    /// The column becomes the first values of `parts`, one behind the other. Does not wait.
+    ///
+    /// # Errors
+    /// Parts with fewer values, with more than there is room for or of another stream, or the driver's.
+    pub fn join<'a>(
+        &mut self,
+        parts: impl Iterator<Item = (&'a CudaBuffer<T>, usize)>,
+    ) -> Result<(), CudaError> {
+        let mut first = 0;
+        for (part, len) in parts {
+            self.buffer.copy_at(first, part, len)?;
+            first += len;
+        }
+        Ok(())
+    }
+
     /// The column, for the stream `compute` to read. Waits until it is made.
     ///
     /// # Errors
     /// A fault of the GPU.
     pub fn publish(self, cuda: &Cuda) -> Result<GpuColumn<T>, CudaError> {
         self.buffer.stream().synchronize()?;
-        Ok(GpuColumn { buffer: Arc::new(self.buffer.at_rest_in(cuda.compute())), len: self.len })
+        Ok(GpuColumn { buffer: Arc::new(self.buffer.moved_idle_to(cuda.compute())), len: self.len })
     }
 }

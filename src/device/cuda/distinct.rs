@@ -1,5 +1,6 @@
 //! From the slots of a layer to the seeds of the next, on a GPU: [`further`]. The twin is `sampler::Layers`; both give
-//! the same pairs in the same order. The host does not know how many there are.
+//! the same pairs in the same order. The host does not know how many there are. Pairs of other things are listed in the
+//! same way ([`list_distinct`]).
 
 use super::context::Cuda;
 use super::declare::kernels;
@@ -59,8 +60,22 @@ fn tiles(slots: usize) -> usize {
     slots.div_ceil(TILE_SLOTS as usize)
 }
 
-/// The slots of a layer with their seeds.
-type Layer<'a> = (&'a GpuSeeds, &'a GpuSlots);
+/// Slots, and the pair in each. They stand in groups of `fanout`, as those of a seed do; how many groups there are is
+/// known on the GPU only.
+#[derive(Clone, Copy)]
+pub struct SlotPairs<'a> {
+    /// The first of a pair, all ones in empty slots.
+    pub first: &'a CudaBuffer<u32>,
+    /// The second.
+    pub second: &'a CudaBuffer<i64>,
+    /// How many groups there are, one number.
+    pub groups: &'a CudaBuffer<u32>,
+    /// How many there may be.
+    pub most: usize,
+    /// Slots of a group.
+    pub fanout: usize,
+}
+
 type Numbers = CudaBuffer<u32>;
 
 // There are no more seeds than their room, so no more slots than `count`, for which everything has room; of the table's
@@ -69,10 +84,10 @@ type Numbers = CudaBuffer<u32>;
 kernels! {
     /// Puts the pairs of all slots into the table, which is empty, and notes the place of each.
     fn insert = distinct_insert(
-        layer: Layer<'_>, count: usize, key: u64, table: (&mut Numbers, usize), places: &mut Numbers,
+        slots: SlotPairs<'_>, count: usize, key: u64, table: (&mut Numbers, usize), places: &mut Numbers,
     ) {
         let operation = LISTING;
-        pass built(Pairs, |launch| argument(&mut launch, layer)), u64(key), write(table.0, table.1, "the table"),
+        pass built(Pairs, |launch| argument(&mut launch, slots)), u64(key), write(table.0, table.1, "the table"),
             u32(table.1 - 1, "places"), write(places, count, "room for distinct pairs");
         grid count, TILE_THREADS;
         safe "See above the declarations.";
@@ -80,10 +95,10 @@ kernels! {
 
     /// Counts the first slots of pairs, tile by tile.
     fn count_first = distinct_count(
-        layer: Layer<'_>, count: usize, (table, places): (&Numbers, &Numbers), sums: &mut Numbers,
+        slots: SlotPairs<'_>, count: usize, (table, places): (&Numbers, &Numbers), sums: &mut Numbers,
     ) {
         let operation = LISTING;
-        pass built(Pairs, |launch| argument(&mut launch, layer)), read(table, table_places(count), "the table"),
+        pass built(Pairs, |launch| argument(&mut launch, slots)), read(table, table_places(count), "the table"),
             read(places, count, "places"), write(sums, tiles(count), "a sum for each tile");
         grid tiles(count) * TILE_THREADS as usize, TILE_THREADS;
         safe "See above the declarations.";
@@ -91,11 +106,11 @@ kernels! {
 
     /// Numbers the pairs, in order of their first slots, and lists them.
     fn number = distinct_number(
-        layer: Layer<'_>, count: usize, (table, places, sums): (&Numbers, &Numbers, &Numbers), next: &mut Numbers,
+        slots: SlotPairs<'_>, count: usize, (table, places, sums): (&Numbers, &Numbers, &Numbers), next: &mut Numbers,
         pairs: &mut GpuSeeds,
     ) {
         let operation = LISTING;
-        pass built(Pairs, |launch| argument(&mut launch, layer)), read(table, table_places(count), "the table"),
+        pass built(Pairs, |launch| argument(&mut launch, slots)), read(table, table_places(count), "the table"),
             read(places, count, "places"), read(sums, tiles(count), "sums"), write(next, count, "numbers of seeds"),
             write(&mut pairs.nodes, count, "room for seeds"), write(&mut pairs.times, count, "room for seeds"),
             write(&mut pairs.count, 1, "their number");
@@ -105,22 +120,21 @@ kernels! {
 
     /// Gives every slot the number of its pair.
     fn spread = distinct_spread(
-        layer: Layer<'_>, count: usize, (table, places): (&Numbers, &Numbers), next: &mut Numbers,
+        slots: SlotPairs<'_>, count: usize, (table, places): (&Numbers, &Numbers), next: &mut Numbers,
     ) {
         let operation = LISTING;
-        pass built(Pairs, |launch| argument(&mut launch, layer)), read(table, table_places(count), "the table"),
+        pass built(Pairs, |launch| argument(&mut launch, slots)), read(table, table_places(count), "the table"),
             read(places, count, "places"), write(next, count, "numbers of seeds");
         grid count, TILE_THREADS;
         safe "See above the declarations.";
     }
 }
 
-/// Lists the distinct pairs of the filled ones of `slots`, which belong to `seeds`, in order of first appearance in
-/// `pairs`, and notes for each slot in `next` which of them is its own; all ones in empty slots, and nothing in slots
-/// that no seed has. Everything belongs to `stream`. Does not wait.
+/// Lists the distinct (neighbor, time) pairs of the filled ones of `slots`, which belong to `seeds`; see
+/// [`list_distinct`].
 ///
 /// # Errors
-/// Room that does not fit, a buffer of another stream, or the driver's.
+/// As for [`list_distinct`].
 pub fn further(
     context: StreamContext<'_>,
     (seeds, slots): (&GpuSeeds, &GpuSlots),
@@ -128,30 +142,48 @@ pub fn further(
     next: &mut CudaBuffer<u32>,
     pairs: &mut GpuSeeds,
 ) -> Result<(), CudaError> {
-    let all = product(LISTING, "slots", &[seeds.most(), slots.fanout()])?;
-    let (layer, places) = ((seeds, slots), table_places(all));
+    let (first, second, groups) = (&slots.neighbors, &slots.times, &seeds.count);
+    let slots = SlotPairs { first, second, groups, most: seeds.most(), fanout: slots.fanout() };
+    list_distinct(context, slots, room, next, pairs)
+}
+
+/// Lists the distinct pairs of the filled ones of `slots` in order of first appearance in `pairs`, and notes for each
+/// slot in `next` which of them is its own; all ones in empty slots, and nothing in slots of groups that there are not.
+/// Everything belongs to `stream`. Does not wait.
+///
+/// # Errors
+/// Room that does not fit, a buffer of another stream, or the driver's.
+pub fn list_distinct(
+    context: StreamContext<'_>,
+    slots: SlotPairs<'_>,
+    room: &mut DistinctRoom,
+    next: &mut CudaBuffer<u32>,
+    pairs: &mut GpuSeeds,
+) -> Result<(), CudaError> {
+    let all = product(LISTING, "slots", &[slots.most, slots.fanout])?;
+    let places = table_places(all);
     check_len(
         LISTING,
         &[
-            ("neighbors", slots.neighbors.len(), all),
-            ("times", slots.times.len(), all),
+            ("neighbors", slots.first.len(), all),
+            ("times", slots.second.len(), all),
             ("room for distinct pairs", room.slots(), all),
         ],
     )?;
     // No more of the table than these slots need.
     room.table.fill_front_words(places, NO_SLOT, LISTING)?;
-    insert(context, layer, all, room.key, (&mut room.table, places), &mut room.places)?;
-    count_first(context, layer, all, (&room.table, &room.places), &mut room.sums)?;
-    number(context, layer, all, (&room.table, &room.places, &room.sums), next, pairs)?;
-    spread(context, layer, all, (&room.table, &room.places), next)
+    insert(context, slots, all, room.key, (&mut room.table, places), &mut room.places)?;
+    count_first(context, slots, all, (&room.table, &room.places), &mut room.sums)?;
+    number(context, slots, all, (&room.table, &room.places, &room.sums), next, pairs)?;
+    spread(context, slots, all, (&room.table, &room.places), next)
 }
 
-fn argument<'a>(launch: &mut Launch<'a>, (seeds, slots): Layer<'a>) -> Pairs {
+fn argument<'a>(launch: &mut Launch<'a>, slots: SlotPairs<'a>) -> Pairs {
     Pairs {
-        neighbors: launch.reading(&slots.neighbors),
-        times: launch.reading(&slots.times),
-        seeds: launch.reading(&seeds.count),
-        fanout: u32::try_from(slots.fanout()).unwrap_or(u32::MAX),
+        neighbors: launch.reading(slots.first),
+        times: launch.reading(slots.second),
+        seeds: launch.reading(slots.groups),
+        fanout: u32::try_from(slots.fanout).unwrap_or(u32::MAX),
         unused: 0,
     }
 }

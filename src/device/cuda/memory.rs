@@ -200,8 +200,9 @@ impl<T: Pod> CudaBuffer<T> {
         Ok(())
     }
 
-    /// The same memory in `stream`, which waits for nothing: the host has waited for all that was asked of it.
-    pub(super) fn at_rest_in(mut self, stream: &Stream) -> Self {
+    /// The same memory in `stream`, without an event: the caller has waited on the host for all that was asked of it,
+    /// or what reads it races with what writes it.
+    pub(super) fn moved_idle_to(mut self, stream: &Stream) -> Self {
         self.stream = stream.clone();
         self
     }

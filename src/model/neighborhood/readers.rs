@@ -100,7 +100,8 @@ impl Neighborhood {
     /// If there are more than [`PARTS_MAX`], or the sample has no layer.
     pub fn cut(&mut self, parts: &[Part]) {
         assert!(parts.len() <= PARTS_MAX, "{} parts of a sample", parts.len());
-        if parts.len() < 2 {
+        // A GPU computes no parts.
+        if parts.len() < 2 || self.on_gpu().is_some_and(|columns| columns.neighbors.is_some()) {
             return;
         }
         let Self { layers, nodes, pairs, neighbors, readers, .. } = self;

@@ -27,7 +27,7 @@ pub fn whole_mut(tensor: &mut Tensor) -> Result<MatrixMut<'_>, CudaError> {
     Ok((tensor.on_gpu_mut()?, layout))
 }
 
-/// How many rows of a tensor a list may name: rows without values are all there.
+/// How many rows of a tensor a list may name: any number will do for a table without columns.
 pub fn rows_to_read(tensor: &Tensor) -> usize {
     if tensor.cols() == 0 { u32::MAX as usize } else { tensor.rows() }
 }

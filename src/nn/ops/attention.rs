@@ -26,9 +26,8 @@ use crate::nn::cpu::elementwise::accumulate;
 use crate::nn::cpu::gather::{InverseIndex, scatter_add};
 use crate::nn::cpu::linear::{column_sums, fill_rows};
 use crate::nn::cpu::vector::sum;
-use crate::nn::cuda::rows_to_read;
 use crate::nn::tape::{Backward, Walk};
-use crate::nn::{List, ParamId, Tape, TapePool, Tensor, TimeEncoder, Var};
+use crate::nn::{List, ParamId, Places, Tape, TapePool, Tensor, TimeEncoder, Var};
 
 use super::time;
 use views::before_tail;
@@ -44,7 +43,7 @@ pub struct TemporalAttention<'a> {
     /// Rows of the nodes in the slots, `[U, dn]`; usually one per different node.
     pub nodes: Var,
     /// `[S * K]`: the row of `nodes` in each slot; `u32::MAX` marks an empty slot.
-    /// Rows without values are all there. On a GPU only where `nodes` wants no gradient.
+    /// On a GPU only where `nodes` has no columns: then they say which slots are empty.
     pub slots: List<u32>,
     /// `[S * K]`: seed time minus edge time; in empty slots anything on the host, 0 on a GPU.
     pub deltas: List<f32>,
@@ -53,7 +52,7 @@ pub struct TemporalAttention<'a> {
     /// gone.
     pub edge_rows: Option<Arc<Tensor>>,
     /// `[S * K]`: the row of `edge_rows` for each slot; `None` means row i for slot i.
-    pub edge_slots: Option<Vec<u32>>,
+    pub edge_slots: Option<Places>,
     /// `[D, dq + tail]`, `D` divisible by `heads`.
     pub w_q: ParamId,
     /// `[D, dn + de + time]`, columns in that order.
@@ -85,7 +84,7 @@ struct Attention {
     slots: List<u32>,
     deltas: List<f32>,
     edge_rows: Option<Arc<Tensor>>,
-    edge_slots: Option<Vec<u32>>,
+    edge_slots: Option<Places>,
     /// `[Q, D]`.
     q: Tensor,
     /// `[Q, heads * padded]`.
@@ -160,7 +159,7 @@ impl Tape<'_> {
         if let Some(of) = &args.queries {
             super::gather::check(of, queries);
         }
-        let node = self.value(args.nodes).cols();
+        let (rows, node) = self.value(args.nodes).shape();
         let edge = args.edge_rows.as_ref().map_or(0, |rows| rows.cols());
         let time = args.time.dim(parameters);
         let width = node + edge + time;
@@ -183,21 +182,14 @@ impl Tape<'_> {
         );
         assert_eq!(args.deltas.len(), args.slots.len(), "attention: a time difference per slot");
         match args.slots.on_host() {
-            Some(slots) => super::gather::check_slots(slots, rows_to_read(self.value(args.nodes))),
-            None => {
-                assert!(!self.needs(args.nodes), "attention: slots on a GPU of rows that want a gradient")
-            }
+            Some(slots) => super::gather::check_slots(slots, rows),
+            None => assert_eq!(node, 0, "attention: slots on a GPU of rows that are read"),
         }
         if let Some(edges) = &args.edge_rows {
             match &args.edge_slots {
                 Some(at) => {
                     assert_eq!(at.len(), args.slots.len(), "attention: an edge row per slot");
-                    let slots = args.slots.on_host().map(|slots| slots.as_slice()).unwrap_or_default();
-                    let used = slots.iter().zip(at).filter(|(s, _)| **s != u32::MAX);
-                    assert!(
-                        used.into_iter().all(|(_, e)| (*e as usize) < edges.rows()),
-                        "attention: edge rows"
-                    );
+                    at.check(&args.slots, edges.rows());
                 }
                 None => assert_eq!(edges.rows(), args.slots.len(), "attention: an edge row per slot"),
             }
@@ -213,7 +205,7 @@ impl Attention {
             slots: self.slots.values(),
             nodes: nodes.data(),
             edges: self.edge_rows.as_ref().map_or(&[], |rows| rows.data()),
-            edge_slots: self.edge_slots.as_deref(),
+            edge_slots: self.edge_slots.as_ref().map(Places::values),
         }
     }
 

@@ -10,10 +10,10 @@ use crate::device::cuda::layers::{Part, SlotTimes, clear_empty, slot_rows};
 use crate::nn::cpu::gather::{InverseIndex, scatter_add};
 use crate::nn::cpu::slot_rows as cpu;
 use crate::nn::cuda::gather as rows;
+use crate::nn::cuda::rows_of;
 use crate::nn::cuda::time::Waves;
-use crate::nn::cuda::{rows_of, rows_to_read};
 use crate::nn::tape::{Backward, Walk};
-use crate::nn::{List, Tape, Tensor, TimeEncoder, Var};
+use crate::nn::{List, Places, Tape, Tensor, TimeEncoder, Var};
 
 use super::gather::check_slots;
 use super::time;
@@ -24,11 +24,11 @@ pub struct SlotRows<'a> {
     /// Table of node rows, `[any, dn]`.
     pub nodes: Var,
     /// Row of `nodes` for each row, `[n]`; `u32::MAX` for an empty slot.
-    /// Rows without values are all there. On a GPU only where `nodes` wants no gradient.
+    /// On a GPU only where `nodes` has no columns: then it says which slots are empty.
     pub node: List<u32>,
     /// Table of edge rows, `[any, de]`, without a gradient, and its row for each row, `[n]`, which is not read in an
     /// empty slot; `None` means `de = 0`.
-    pub edges: Option<(Arc<Tensor>, Arc<Vec<u32>>)>,
+    pub edges: Option<(Arc<Tensor>, Places)>,
     /// Time differences, `[n]`.
     pub deltas: List<f32>,
     /// Their encoding.
@@ -60,7 +60,7 @@ impl Tape<'_> {
                 // Without edge rows any number will do.
                 let none = (&[][..], args.node.values());
                 let (edges, edge) =
-                    args.edges.as_ref().map_or(none, |(rows, list)| (rows.data(), list.as_slice()));
+                    args.edges.as_ref().map_or(none, |(rows, list)| (rows.data(), list.values()));
                 let parts = cpu::Parts {
                     nodes: self.value(args.nodes).data(),
                     node_cols,
@@ -80,7 +80,7 @@ impl Tape<'_> {
                 let (node, deltas) = (args.node.sent(work), args.deltas.sent(work));
                 let edges = args.edges.as_ref().map(|(rows, list)| {
                     let copied = (rows.device() != there).then(|| Arc::new(rows.to(there)));
-                    (copied.unwrap_or_else(|| rows.clone()), work.upload(list))
+                    (copied.unwrap_or_else(|| rows.clone()), list.sent(work))
                 });
                 work.run(|context| {
                     let nodes = rows_of(nodes, Some(node.get()?))?;
@@ -106,16 +106,16 @@ impl Tape<'_> {
         let n = args.node.len();
         assert_eq!(args.deltas.len(), n, "slot_rows: a difference per row");
         match args.node.on_host() {
-            Some(node) => check_slots(node, rows_to_read(self.value(args.nodes))),
-            None => {
-                assert!(!self.needs(args.nodes), "slot_rows: a list on a GPU of rows that want a gradient")
-            }
+            Some(node) => check_slots(node, self.value(args.nodes).rows()),
+            None => assert_eq!(
+                self.value(args.nodes).cols(),
+                0,
+                "slot_rows: a list on a GPU of rows that are read"
+            ),
         }
         if let Some((rows, edge)) = &args.edges {
             assert_eq!(edge.len(), n, "slot_rows: an edge per row");
-            let node = args.node.on_host().map(|node| node.as_slice()).unwrap_or_default();
-            let mut edges = edge.iter().zip(node).filter(|(_, node)| **node != u32::MAX);
-            assert!(edges.all(|(edge, _)| (*edge as usize) < rows.rows()), "slot_rows: edge rows");
+            edge.check(&args.node, rows.rows());
         }
     }
 }

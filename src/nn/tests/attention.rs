@@ -31,7 +31,7 @@ impl Layer {
             slots: self.slots.clone().into(),
             deltas: self.deltas.clone().into(),
             edge_rows: self.edges.as_ref().map(|edges| tensor(edges).into()),
-            edge_slots: self.edge_slots.clone(),
+            edge_slots: self.edge_slots.clone().map(Into::into),
             w_q: p[2],
             w_k: p[3],
             w_v: p[4],

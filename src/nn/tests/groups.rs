@@ -88,7 +88,7 @@ fn slot_rows_side_by_side() {
             t.slot_rows(SlotRows {
                 nodes,
                 node: node.clone().into(),
-                edges: Some((Arc::new(tensor(&edges)), Arc::new(edge.clone()))),
+                edges: Some((Arc::new(tensor(&edges)), edge.clone().into())),
                 deltas: deltas.clone().into(),
                 time: &TimeEncoder::Trained { w: p[1], b: p[2] },
             })

@@ -2,7 +2,8 @@
 
 use evergraph::device::cuda::CudaWork;
 use evergraph::device::cuda::layers::{
-    InverseIndex, Layout, Part, Put, add_rows, drop_out, join_rows, relu_backward, scatter_add_rows,
+    InverseIndex, Layout, Part, Put, add_rows, drop_out, follow_list, join_rows, relu_backward,
+    scatter_add_rows,
 };
 use evergraph::device::cuda::twins::Mask;
 
@@ -12,6 +13,31 @@ use crate::kernels_host::nn::Inputs;
 
 fn bits(values: &[f32]) -> Vec<u32> {
     values.iter().map(|value| value.to_bits()).collect()
+}
+
+#[test]
+fn a_list_is_read_by_way_of_another_on_a_gpu() {
+    let cuda = gpu();
+    let (on, mut draws) = (On(&cuda), Draws::new(8));
+    for (count, entries) in [(1, 1), (700, 90), (3_000, 1), (40, 0)] {
+        let list: Vec<u32> = (0..entries).map(|i| 7 * i + 3).collect();
+        let at: Vec<u32> = (0..count)
+            .map(|_| match draws.below(9) {
+                0 => u32::MAX,
+                1 => entries,
+                place => place as u32 % entries.max(1),
+            })
+            .collect();
+        // One more than is written.
+        let mut out = on.copy(&vec![5_u32; count + 1]);
+        follow_list(on.context(), &on.copy(&at), count, &on.copy(&list), &mut out).unwrap();
+        let mut expected: Vec<u32> =
+            at.iter().map(|&place| list.get(place as usize).copied().unwrap_or(u32::MAX)).collect();
+        expected.push(5);
+        assert_eq!(out.copy_to_host().unwrap(), expected, "{count} by way of {entries}");
+        let error = follow_list(on.context(), &on.copy(&at), count + 1, &on.copy(&list), &mut out);
+        assert!(error.unwrap_err().to_string().contains("places"));
+    }
 }
 
 #[test]

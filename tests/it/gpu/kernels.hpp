@@ -77,6 +77,7 @@ static const std::vector<Kernel> kernels = {
     KERNEL(time_encode), KERNEL(time_backward),
     KERNEL(linear_forward), KERNEL(linear_input), KERNEL(linear_weights),
     KERNEL(join_rows), KERNEL(add_rows), KERNEL(spread_rows), KERNEL(relu_backward), KERNEL(drop_out),
+    KERNEL(follow_list),
     KERNEL(add_values), KERNEL(accumulate), KERNEL(multiply_values), KERNEL(scale_values), KERNEL(relu),
     KERNEL(gelu), KERNEL(gelu_backward), KERNEL(rnn), KERNEL(rnn_backward),
     KERNEL(reduce_slots), KERNEL(spread_slots), KERNEL(clear_rows), KERNEL(clear_empty), KERNEL(put_rows),

@@ -152,7 +152,7 @@ impl Slots {
                 node: self.node.clone().into(),
                 edges: Some((
                     Arc::new(Tensor::from_slice(&Device::Cpu, EDGE_ROWS, edge, &self.edges)),
-                    Arc::new(self.edge.clone()),
+                    self.edge.clone().into(),
                 )),
                 deltas: self.deltas.clone().into(),
                 time: &TimeEncoder::Trained { w: id("w"), b: id("b") },

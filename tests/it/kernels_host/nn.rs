@@ -146,7 +146,7 @@ impl Case {
                 deltas: deltas.clone().into(),
                 edge_rows: (edge > 0)
                     .then(|| Arc::new(Tensor::from_slice(&Device::Cpu, edge_rows, edge, &edges))),
-                edge_slots: shared.then(|| edge_slots.clone()),
+                edge_slots: shared.then(|| edge_slots.clone().into()),
                 w_q: id("w_q"),
                 w_k: id("w_k"),
                 w_v: id("w_v"),

@@ -8,7 +8,7 @@ use super::points::Point;
 use super::work::{About, Before, Cost, OnTape, Output, Work};
 use crate::event::{EdgeId, EventTime, NodeId};
 use crate::model::{Interactions, NodeMemory, Touched};
-use crate::nn::{SlotRows, TimeEncoder};
+use crate::nn::{Places, SlotRows, TimeEncoder};
 
 /// `out[i] = table[index[i]]`.
 pub fn gather_rows(point: &Point) -> anyhow::Result<Box<dyn Work>> {
@@ -48,7 +48,7 @@ pub fn gather_concat_time(point: &Point) -> anyhow::Result<Box<dyn Work>> {
         Ok(tape.slot_rows(SlotRows {
             nodes,
             node: named.numbers("node")?.into(),
-            edges: Some((named.tensor("edge_table")?, named.numbers("edge")?)),
+            edges: Some((named.tensor("edge_table")?, Places::Host(named.numbers("edge")?))),
             deltas: named.floats("dt")?.into(),
             time: &TimeEncoder::Trained { w: named.param("w")?, b: named.param("b")? },
         }))

@@ -113,6 +113,15 @@ kernels! {
               `dx`, for which there is room.";
     }
 
+    /// The first `count` of `out` become the entries of `list` that `at` names, all ones where it has no such entry.
+    pub fn follow_list = follow_list(at: &Rows, count: usize, list: &Rows, out: &mut Rows) {
+        let operation = "reading a list by way of another";
+        pass read(at, count, "places"), u64(count), read(list, 0, "entries"), u64(list.len()),
+            write(out, count, "results");
+        grid count, THREADS;
+        safe "The kernel reads entries that there are, and a place for each result.";
+    }
+
     /// Clears the first `count` of `d` where `result` is not positive.
     pub fn relu_backward = relu_backward(d: &mut Floats, result: &Floats, count: usize) {
         let operation = "a rectifier backward";

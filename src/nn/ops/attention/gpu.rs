@@ -71,7 +71,7 @@ impl Attention {
             slots: self.slots.sent(work),
             deltas: self.deltas.sent(work),
             edges,
-            edge_slots: self.edge_slots.as_ref().map(|list| work.upload(list)),
+            edge_slots: self.edge_slots.as_ref().map(|places| places.sent(work)),
         }
     }
 
