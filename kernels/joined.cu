@@ -14,7 +14,8 @@
 //
 // Launch: blocks of 256 threads; any grid. join_rows and add_rows: a warp to a row. spread_rows: a warp to 32 columns
 // of a row, and a block to those of a row with more than USERS_MANY users, each warp of which sums every eighth 32 of
-// them. relu_backward and follow_list: a thread to a value. drop_out: a thread to four values, which share a random number.
+// them. relu_backward and follow_list: a thread to a value. drop_out: a thread to four values, which share a random
+// number.
 //
 // Every value is read once and written once, 128 bytes per step of a warp: all are bound by memory. The sum of a row
 // with very many users is bound by the latency of its loads, eight of which a warp has under way together.
@@ -22,8 +23,8 @@
 // join_rows, relu_backward, drop_out and, of a single addition, add_rows have the CPU's bits; sums of users run
 // in another order and agree to rounding.
 //
-// Registers by NVRTC 13.0, sm_80/sm_90: add_rows 16/18, drop_out 32/32, join_rows 32/32, relu_backward 10/14,
-// spread_rows 40/56. No spills.
+// Registers by NVRTC 13.0, sm_80/sm_90: add_rows 16/18, drop_out 32/32, follow_list 16/16, join_rows 32/32,
+// relu_backward 10/14, spread_rows 40/56. No spills.
 #include "joined.cuh"
 #include "mask.cuh"
 

@@ -119,11 +119,8 @@ impl Layers {
 
     /// Room for `count` layers that a GPU draws, and columns whose memory may serve for those that it keeps.
     pub(super) fn room_beside(&mut self, count: usize) -> (&mut [Layer], Option<GpuColumns>) {
-        let spare = {
-            self.room(count);
-            self.spare.take()
-        };
-        (&mut self.layers[..count], spare)
+        self.room(count);
+        (&mut self.layers[..count], self.spare.take())
     }
 
     /// These columns stay on the GPU.

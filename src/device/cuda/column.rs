@@ -37,19 +37,18 @@ impl<T: Pod> GpuColumn<T> {
         before: Option<Self>,
     ) -> Result<PendingColumn<T>, CudaError> {
         let bytes = len * size_of::<T>();
-        let wanted = match cuda.driver() {
+        let (wanted, most) = match cuda.driver() {
             // It sees what goes beyond the end.
-            Driver::Simulated(_) => bytes,
-            Driver::Nvidia(_) => device::size_class(bytes, LEAST_BYTES, LEAST_BYTES),
+            Driver::Simulated(_) => (bytes, bytes),
+            Driver::Nvidia(_) => {
+                let wanted = device::size_class(bytes, LEAST_BYTES, LEAST_BYTES);
+                (wanted, 4 * wanted)
+            }
         };
         // What is not used again is freed in the order of `stream`.
         let kept = before.and_then(|before| Arc::try_unwrap(before.buffer).ok());
         let kept = kept.map(|buffer| buffer.moved_idle_to(stream));
-        let fits = |buffer: &CudaBuffer<T>| {
-            let room = buffer.room_bytes();
-            room == wanted
-                || matches!(cuda.driver(), Driver::Nvidia(_)) && room > wanted && room / 4 <= wanted
-        };
+        let fits = |buffer: &CudaBuffer<T>| (wanted..=most).contains(&buffer.room_bytes());
         let buffer = match kept.filter(fits) {
             Some(buffer) => buffer,
             None => CudaBuffer::room(cuda, stream, wanted / size_of::<T>(), OPERATION)?,
@@ -114,12 +113,7 @@ impl<T: Pod> PendingColumn<T> {
         &mut self,
         parts: impl Iterator<Item = (&'a CudaBuffer<T>, usize)>,
     ) -> Result<(), CudaError> {
-        let mut first = 0;
-        for (part, len) in parts {
-            self.buffer.copy_at(first, part, len)?;
-            first += len;
-        }
-        Ok(())
+        self.buffer.join(parts)
     }
 
     /// The column, for the stream `compute` to read. Waits until it is made.

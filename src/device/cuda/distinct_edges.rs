@@ -55,19 +55,16 @@ impl DistinctEdges {
         layers: &[(&GpuSlots, usize)],
         at: &mut CudaBuffer<u32>,
     ) -> Result<(), CudaError> {
-        if layers.iter().all(|(_, slots)| *slots == 0) {
+        let slots = layers.iter().map(|(_, slots)| slots).sum();
+        if slots == 0 {
             return self.listed.count.fill_front_words(1, 0, OPERATION);
         }
         let Some(mut edges) = self.edges.take() else {
             let mismatch = "an earlier list failed".to_owned();
             return Err(CudaError::Arguments { operation: OPERATION, mismatch });
         };
-        let mut slots = 0;
-        for (layer, count) in layers {
-            self.ends.copy_at(slots, &layer.neighbors, *count)?;
-            edges.copy_at(slots, &layer.edges, *count)?;
-            slots += count;
-        }
+        self.ends.join(layers.iter().map(|(layer, slots)| (&layer.neighbors, *slots)))?;
+        edges.join(layers.iter().map(|(layer, slots)| (&layer.edges, *slots)))?;
         let room = edges.len();
         let second = edges.cast::<i64>(room);
         self.slots.fill_front_words(1, to_u32(OPERATION, "slots", slots)?, OPERATION)?;

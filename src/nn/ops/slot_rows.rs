@@ -103,15 +103,11 @@ impl Tape<'_> {
     }
 
     fn check_slot_rows(&self, args: &SlotRows<'_>) {
-        let n = args.node.len();
+        let (n, (rows, cols)) = (args.node.len(), self.value(args.nodes).shape());
         assert_eq!(args.deltas.len(), n, "slot_rows: a difference per row");
         match args.node.on_host() {
-            Some(node) => check_slots(node, self.value(args.nodes).rows()),
-            None => assert_eq!(
-                self.value(args.nodes).cols(),
-                0,
-                "slot_rows: a list on a GPU of rows that are read"
-            ),
+            Some(node) => check_slots(node, rows),
+            None => assert_eq!(cols, 0, "slot_rows: a list on a GPU of rows that are read"),
         }
         if let Some((rows, edge)) = &args.edges {
             assert_eq!(edge.len(), n, "slot_rows: an edge per row");

@@ -33,12 +33,7 @@ impl<T: Pod> CudaBuffer<T> {
     ///
     /// # Errors
     /// As for [`copy_front_from`](Self::copy_front_from).
-    pub(in crate::device::cuda) fn copy_at(
-        &mut self,
-        first: usize,
-        other: &Self,
-        len: usize,
-    ) -> Result<(), CudaError> {
+    fn copy_at(&mut self, first: usize, other: &Self, len: usize) -> Result<(), CudaError> {
         let operation = "copying on the GPU";
         let end = first.saturating_add(len);
         check_len(operation, &[("the source", other.len, len), ("the buffer", self.len, end)])?;
@@ -53,5 +48,24 @@ impl<T: Pod> CudaBuffer<T> {
         // SAFETY: both have these bytes, and are two allocations in the order of one stream.
         unsafe { self.queue().copy(other.address, to, len * size_of::<T>()) }
             .during(operation, || self.sizes())
+    }
+
+    /// Likewise to the first values, from the first ones of `parts`, one behind the other.
+    ///
+    /// # Errors
+    /// As for [`copy_front_from`](Self::copy_front_from).
+    pub(in crate::device::cuda) fn join<'a>(
+        &mut self,
+        parts: impl Iterator<Item = (&'a Self, usize)>,
+    ) -> Result<(), CudaError>
+    where
+        T: 'a,
+    {
+        let mut first = 0;
+        for (part, len) in parts {
+            self.copy_at(first, part, len)?;
+            first += len;
+        }
+        Ok(())
     }
 }
