@@ -2,17 +2,18 @@
 // elementwise.rs, dropout.rs and segment.rs.
 //
 //   join_rows      out[i] = [part_1[list_1[i]] ; part_2[list_2[i]] ; ..]       at most ROW_PARTS parts
-//   add_rows       out[i] (+)= part[list[i]], with max(x, 0) of it if asked for
+//   put_rows       out[rows[i]] = part[list[i]]; a row that there is not, of `limit`, is left out, and none is put twice
+//   add_rows       out[i] = part[list[i]], or that and before[list[i]], with max(x, 0) of it if asked for
 //   spread_rows    dx[r] (+)= sum over the users p of row r, in their order, of d[p]
 //   relu_backward  d[i] = 0 where result[i] <= 0
-//   drop_out       values[i] *= 0 or keep, by the mask of element i
+//   drop_out       out[i] = 0 or keep x[i], by the mask of element i
 //   follow_list    out[i] = list[at[i]], all ones where the list has no such entry
 //
 // Rows of f32, `stride` values apart; a row that a table does not have is zeros, and adds nothing. spread_rows is the
 // backward of the first two: it turns the index around, so that no row is written by two and no atomic is needed; a
 // user that there is not is left out.
 //
-// Launch: blocks of 256 threads; any grid. join_rows and add_rows: a warp to a row. spread_rows: a warp to 32 columns
+// Launch: blocks of 256 threads; any grid. join_rows, put_rows and add_rows: a warp to a row. spread_rows: a warp to 32 columns
 // of a row, and a block to those of a row with more than USERS_MANY users, each warp of which sums every eighth 32 of
 // them. relu_backward and follow_list: a thread to a value. drop_out: a thread to four values, which share a random
 // number.
@@ -20,11 +21,11 @@
 // Every value is read once and written once, 128 bytes per step of a warp: all are bound by memory. The sum of a row
 // with very many users is bound by the latency of its loads, eight of which a warp has under way together.
 //
-// join_rows, relu_backward, drop_out and, of a single addition, add_rows have the CPU's bits; sums of users run
+// join_rows, put_rows, relu_backward, drop_out and, of a single addition, add_rows have the CPU's bits; sums of users run
 // in another order and agree to rounding.
 //
-// Registers by NVRTC 13.0, sm_80/sm_90: add_rows 16/18, drop_out 32/32, follow_list 16/16, join_rows 32/32,
-// relu_backward 10/14, spread_rows 40/56. No spills.
+// Registers by NVRTC 13.0, sm_80/sm_90: add_rows 26/28, drop_out 26/30, follow_list 16/16, join_rows 32/32,
+// put_rows 32/32, relu_backward 10/14, spread_rows 40/56. No spills.
 #include "joined.cuh"
 #include "mask.cuh"
 
@@ -54,17 +55,29 @@ extern "C" __global__ void __launch_bounds__(256) follow_list(const u32* at, u64
     }
 }
 
-extern "C" __global__ void __launch_bounds__(256) add_rows(RowPart part, u64 count, u64 out_stride, u32 into,
+extern "C" __global__ void __launch_bounds__(256) put_rows(const u32* rows, u64 count, u64 limit, RowPart part,
                                                            float* out) {
     for (u64 i = THREAD_OF_GRID / 32; i < count; i += THREADS_OF_GRID / 32) {
+        if (rows[i] < limit) {
+            copy_row(out + (u64)rows[i] * part.columns, part.row(i), part.columns);
+        }
+    }
+}
+
+// `before` without columns is the result itself.
+extern "C" __global__ void __launch_bounds__(256) add_rows(RowPart part, RowPart before, u64 count, u64 out_stride,
+                                                           u32 into, float* out) {
+    for (u64 i = THREAD_OF_GRID / 32; i < count; i += THREADS_OF_GRID / 32) {
         const float* row = part.row(i);
+        float* to = out + i * out_stride;
+        const float* there = before.columns == 0 ? to : before.row(i);
         for (u32 c = threadIdx.x & 31; c < part.columns; c += 32) {
-            float* to = out + i * out_stride + c;
             float value = row == nullptr ? 0.0f : row[c];
             if ((into & ROWS_ADD) != 0) {
-                value = row == nullptr ? *to : ADD(*to, value);
+                float first = there == nullptr ? 0.0f : there[c];
+                value = row == nullptr ? first : ADD(first, value);
             }
-            put(to, (into & ROWS_RELU) != 0 && value < 0.0f ? 0.0f : value);
+            put(to + c, (into & ROWS_RELU) != 0 && value < 0.0f ? 0.0f : value);
         }
     }
 }
@@ -127,10 +140,10 @@ extern "C" __global__ void __launch_bounds__(256) relu_backward(float* d, const 
     }
 }
 
-extern "C" __global__ void __launch_bounds__(256) drop_out(Mask mask, float* values, u64 count) {
+extern "C" __global__ void __launch_bounds__(256) drop_out(Mask mask, const float* x, u64 count, float* out) {
     for (u64 four = THREAD_OF_GRID; 4 * four < count; four += THREADS_OF_GRID) {
         for (u64 i = 4 * four; i < min64(count, 4 * four + 4); i++) {
-            put(values + i, mask.apply(i, values[i]));
+            put(out + i, mask.apply(i, x[i]));
         }
     }
 }

@@ -12,6 +12,7 @@
 #define EVERGRAPH_LINEAR_CUH
 
 #include "math.cuh"
+#include "tables.cuh"
 
 #define PRODUCT_TILE 32u
 #define PRODUCT_DEPTH 16u
@@ -31,12 +32,14 @@
 #define PRODUCT_RELU 2u
 
 // `parts` products of one shape: [rows, inner] by [inner, columns]. A stride is the distance of rows where they lie, a
-// step that of parts.
+// step that of parts. Of the columns, those from `right_columns` on are zeros, which nothing is read for.
 struct Product {
     u32 rows;
     u32 columns;
     u32 inner;
     u32 parts;
+    u32 right_columns;
+    u32 unused;
     u64 left_stride;
     u64 right_stride;
     u64 out_stride;
@@ -243,44 +246,62 @@ FN void store_sums(const Product& p, float part, u32 row, float* out) {
     }
 }
 
-// All tiles of all parts that are this block's, of `pieces` pieces of the inner dimension with results of their own,
-// `piece_step` apart; with SUMS also the sums over the inner dimension of the first part's left side, unless
-// `left_sums` is null.
+// The tile of a part, over `begin..end` of the inner dimension, of which `out` and, with SUMS, `left_sums` have a result
+// of their own; the latter is the sums over it of the left side, which the first part's first column of tiles writes
+// unless it is null. All threads of the block together.
 template <bool LEFT, bool RIGHT, bool SUMS>
-FN void multiply(const Product& p, const float* left, const float* right, const float* bias, u32 piece, u64 piece_step,
-                 float* out, float* left_sums) {
-    __shared__ ProductRoom room;
-    u64 across = tiles_of(p.columns), tiles = tiles_of(p.rows) * across;
-    u64 pieces = piece == 0 ? 1 : ((u64)p.inner + piece - 1) / piece;
-    for (u64 item = blockIdx.x; item < tiles * p.parts * pieces; item += gridDim.x) {
-        u64 tile = item % tiles, part = item / tiles % p.parts, number = item / tiles / p.parts;
-        u32 begin = (u32)number * piece, row = (u32)(tile / across) * PRODUCT_TILE;
-        u32 column = (u32)(tile % across) * PRODUCT_TILE;
-        u32 end = piece == 0 ? p.inner : min32(p.inner, begin + piece);
-        ProductSide<LEFT> one = {left + part * p.left_step, p.left_stride, p.rows, end};
-        ProductSide<RIGHT> other = {right + part * p.right_step, p.right_stride, p.columns, end};
-        float4 sums[4] = {};
-        float of_left = 0.0f;
-        bool summed = SUMS && left_sums != nullptr && column == 0 && part == 0;
-        // A side that has odd rows must not slow the loads of the other.
-        if (!one.is_in_fours() && !other.is_in_fours()) {
-            tile_product<false, false, LEFT, RIGHT, SUMS>(room, one, other, row, column, begin, end, sums, summed,
-                                                          of_left);
-        } else if (!one.is_in_fours()) {
-            tile_product<false, true, LEFT, RIGHT, SUMS>(room, one, other, row, column, begin, end, sums, summed,
-                                                         of_left);
-        } else if (!other.is_in_fours()) {
-            tile_product<true, false, LEFT, RIGHT, SUMS>(room, one, other, row, column, begin, end, sums, summed,
-                                                         of_left);
-        } else {
-            tile_product<true, true, LEFT, RIGHT, SUMS>(room, one, other, row, column, begin, end, sums, summed,
-                                                        of_left);
-        }
-        store_tile(room, p, sums, row, column, bias, out + part * p.out_step + number * piece_step);
-        if (summed) {
-            store_sums(p, of_left, row, left_sums + number * piece_step);
-        }
+FN void multiply(ProductRoom& room, const Product& p, const float* left, const float* right, const float* bias,
+                 u64 tile, u64 part, u32 begin, u32 end, float* out, float* left_sums) {
+    u64 across = tiles_of(p.columns);
+    u32 row = (u32)(tile / across) * PRODUCT_TILE, column = (u32)(tile % across) * PRODUCT_TILE;
+    ProductSide<LEFT> one = {left + part * p.left_step, p.left_stride, p.rows, end};
+    ProductSide<RIGHT> other = {right + part * p.right_step, p.right_stride, p.right_columns, end};
+    float4 sums[4] = {};
+    float of_left = 0.0f;
+    bool summed = SUMS && left_sums != nullptr && column == 0 && part == 0;
+    // A side that has odd rows must not slow the loads of the other.
+    if (!one.is_in_fours() && !other.is_in_fours()) {
+        tile_product<false, false, LEFT, RIGHT, SUMS>(room, one, other, row, column, begin, end, sums, summed, of_left);
+    } else if (!one.is_in_fours()) {
+        tile_product<false, true, LEFT, RIGHT, SUMS>(room, one, other, row, column, begin, end, sums, summed, of_left);
+    } else if (!other.is_in_fours()) {
+        tile_product<true, false, LEFT, RIGHT, SUMS>(room, one, other, row, column, begin, end, sums, summed, of_left);
+    } else {
+        tile_product<true, true, LEFT, RIGHT, SUMS>(room, one, other, row, column, begin, end, sums, summed, of_left);
+    }
+    store_tile(room, p, sums, row, column, bias, out + part * p.out_step);
+    if (summed) {
+        store_sums(p, of_left, row, left_sums);
     }
 }
+
+FN u64 tiles_of(const Product& p) { return tiles_of(p.rows) * tiles_of(p.columns); }
+
+// All tiles of all parts that are this block's.
+template <bool LEFT, bool RIGHT>
+FN void multiply_all(const Product& p, const float* left, const float* right, const float* bias, float* out) {
+    __shared__ ProductRoom room;
+    u64 tiles = tiles_of(p);
+    for (u64 item = blockIdx.x; item < tiles * p.parts; item += gridDim.x) {
+        multiply<LEFT, RIGHT, false>(room, p, left, right, bias, item % tiles, item / tiles, 0, p.inner, out, nullptr);
+    }
+}
+
+// One of the products of a launch whose inner dimension is cut into pieces with results of their own: as many as there
+// are `pieces`, zeros behind the end of the inner dimension.
+struct PieceProduct {
+    const float* left;
+    const float* right;
+    float* out;
+    Product shape;
+    // Tiles of all parts and pieces of the products before this one in the table.
+    u64 before;
+    // From the results of a piece to those of the next.
+    u64 piece_step;
+    // Where sums over the left side are behind the beginning of `out`, if there are any.
+    u64 left_sums;
+    u32 has_left_sums;
+    u32 unused;
+};
 
 #endif

@@ -1,22 +1,20 @@
 // Sums and means over groups of rows that stand together, what their gradients become, and rows of a table that are
-// cleared or replaced. The twins are src/nn/cpu/segment.rs and broadcast.rs.
+// cleared. The twins are src/nn/cpu/segment.rs and broadcast.rs.
 //
 //   reduce_slots  out[g] = sum of the first counts[g] of the rows g slots.., or their mean; zeros where there are none
 //   spread_slots  dx[g slots + k] = d[g], or d[g] / counts[g], for k < counts[g]; zeros for the other rows
 //   clear_rows    d[rows[i]] = 0
 //   clear_empty   d[i] = 0 where slots[i] is all ones: no row
-//   put_rows      into[rows[i]] = from[i]
 //
 // x and dx f32 [groups slots, columns], d and out f32 [groups, columns], counts u32 [groups]: more than `slots` count
-// as `slots`. d, from and into of the last three: rows of `columns` values; a row that there is not, of `limit`, is
-// left out. No row is put twice.
+// as `slots`. d of the last two: rows of `columns` values; a row that there is not, of `limit`, is left out.
 //
 // Launch: blocks of 256 threads; any grid. reduce_slots and spread_slots: a thread to a column of a group. The others:
 // a warp to a row. Every value is read once or written once, neighbors by neighbors: all are bound by memory.
 //
 // A group is summed in the order of its rows and all roundings are the CPU's: the same bits.
 //
-// Registers by NVRTC 13.0, sm_80/sm_90: clear_empty 27/27, clear_rows 27/27, put_rows 20/21, reduce_slots 28/30,
+// Registers by NVRTC 13.0, sm_80/sm_90: clear_empty 27/27, clear_rows 27/27, reduce_slots 28/30,
 // spread_slots 32/32. No spills.
 #include "math.cuh"
 
@@ -68,19 +66,6 @@ extern "C" __global__ void __launch_bounds__(256) clear_empty(const u32* slots, 
     for (u64 i = THREAD_OF_GRID / 32; i < count; i += THREADS_OF_GRID / 32) {
         if (slots[i] == 0xFFFFFFFFu) {
             clear_row(d, i, columns);
-        }
-    }
-}
-
-extern "C" __global__ void __launch_bounds__(256) put_rows(const u32* rows, u64 count, u32 columns, u64 limit,
-                                                           const float* from, float* into) {
-    for (u64 i = THREAD_OF_GRID / 32; i < count; i += THREADS_OF_GRID / 32) {
-        u64 row = rows[i];
-        if (row >= limit) {
-            continue;
-        }
-        for (u32 c = threadIdx.x & 31; c < columns; c += 32) {
-            put(into + row * columns + c, from[i * columns + c]);
         }
     }
 }

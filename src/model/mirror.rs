@@ -181,9 +181,8 @@ impl NodeMirror {
         let lists =
             vec![written.to_vec(), written_nodes, ids(others.iter().copied()), ids(nodes.iter().copied())];
         let lists = RowLists::new(fresh.device(), lists);
-        tables.memory.put_rows_listed(&lists, 1, &fresh.rows_listed(&lists, 0));
-        let messages = tables.memory.rows_listed(&lists, 2);
-        tables.messages.put_rows_listed(&lists, 3, &messages);
+        tables.memory.put_rows_listed(&lists, [1, 0], fresh);
+        tables.messages.put_rows_listed(&lists, [3, 2], &tables.memory);
     }
 }
 

@@ -8,7 +8,7 @@ use crate::device::Device;
 use super::Tensor;
 use super::cpu::number::{Number, add_rounded, round};
 use super::cpu::vector::sum_of_squares;
-use super::cuda::sums::{Pending, PendingSum};
+use super::cuda::sums::Later;
 
 /// A parameter's place in its [`Parameters`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -137,8 +137,6 @@ enum Holds {
 pub struct Gradients {
     tensors: Vec<Tensor>,
     holds: Vec<Holds>,
-    /// What a backward has found so far and a GPU still has to add up.
-    pending: Pending,
 }
 
 impl Gradients {
@@ -146,13 +144,12 @@ impl Gradients {
     #[must_use]
     pub fn new(device: &Device, parameters: &Parameters) -> Self {
         let tensors = parameters.iter().map(|(_, t)| Tensor::zeros(device, t.rows(), t.cols())).collect();
-        Self { tensors, holds: vec![Holds::Zeros; parameters.len()], pending: Pending::default() }
+        Self { tensors, holds: vec![Holds::Zeros; parameters.len()] }
     }
 
     /// Lets the next backward overwrite every gradient instead of adding to it, without the pass over memory that
     /// [`zero`](Self::zero) takes. Until that backward is done the values mean nothing.
     pub fn start_over(&mut self) {
-        self.pending = Pending::default();
         // What a GPU was asked for may never have happened: that a gradient is zero, say.
         let is_sure = self.tensors.iter().all(|tensor| *tensor.device() == Device::Cpu);
         let is_other = |holds: &&mut Holds| !is_sure || **holds == Holds::Sum;
@@ -170,16 +167,12 @@ impl Gradients {
         self.holds[id.0] != Holds::Sum
     }
 
-    /// Has sums added to a gradient when the backward is done.
-    pub(super) fn add_later(&mut self, pending: PendingSum) {
-        self.pending.push(pending);
-    }
-
-    /// Adds up what is pending, and zeroes the gradients that were to be overwritten and that nothing has written.
-    pub(super) fn settle(&mut self) {
+    /// Adds up what a backward left for its end, and zeroes the gradients that were to be overwritten and that nothing
+    /// has written.
+    pub(super) fn settle(&mut self, later: Later<'_>) {
         let holds = &mut self.holds;
         let overwrite = |id: ParamId| std::mem::replace(&mut holds[id.0], Holds::Sum) != Holds::Sum;
-        std::mem::take(&mut self.pending).add_up(&mut self.tensors, overwrite);
+        later.add_up(&mut self.tensors, overwrite);
         for (tensor, holds) in self.tensors.iter_mut().zip(&mut self.holds) {
             if *holds == Holds::Stale {
                 tensor.clear();

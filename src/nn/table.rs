@@ -52,22 +52,31 @@ impl Tensor {
     /// Row `index[i]` becomes row `i` of `rows`, which are on the same device. Indices are unique; one beyond the table
     /// is left out.
     pub fn put_rows_at(&mut self, index: &[u32], rows: &Tensor) {
-        self.put_rows_listed(&RowLists::new(self.device(), vec![index.to_vec()]), 0, rows);
+        let every = (0..).take(index.len()).collect();
+        self.put_rows_listed(&RowLists::new(self.device(), vec![index.to_vec(), every]), [0, 1], rows);
     }
 
-    /// As [`put_rows_at`](Self::put_rows_at), of list number `list`.
-    pub fn put_rows_listed(&mut self, lists: &RowLists, list: usize, rows: &Tensor) {
-        let (count, cols) = self.shape();
-        let index = &lists.lists[list];
+    /// Row `i` of the first of two lists becomes the row of `rows` that the second names there, as
+    /// [`put_rows_at`](Self::put_rows_at); both are as long. A row that there is not is zeros.
+    pub fn put_rows_listed(&mut self, lists: &RowLists, [into, from]: [usize; 2], rows: &Tensor) {
+        let [index, names] = [into, from].map(|list| &lists.lists[list]);
+        assert_eq!(index.len(), names.len(), "put_rows_listed: lists of two lengths");
         match self.device().clone() {
             Device::Cpu => {
-                for (&row, from) in index.iter().zip(rows.data().chunks_exact(cols.max(1))) {
-                    if (row as usize) < count {
-                        self.row_mut(row as usize).copy_from_slice(from);
+                let there = index.iter().zip(names).filter(|(row, _)| (**row as usize) < self.rows());
+                for (&row, &name) in there.collect::<Vec<_>>() {
+                    let row = self.row_mut(row as usize);
+                    if (name as usize) < rows.rows() {
+                        row.copy_from_slice(rows.row(name as usize));
+                    } else {
+                        row.fill(0.0);
                     }
                 }
             }
-            Device::Cuda(work) => cuda::put_listed(&work, self, rows, &lists.there[list]),
+            Device::Cuda(work) => {
+                let [list, names] = [into, from].map(|list| &lists.there[list]);
+                cuda::put_listed(&work, self, (list, index.len()), (rows, Some(names)));
+            }
         }
     }
 

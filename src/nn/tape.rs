@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use crate::device::Device;
 
+use super::cuda::sums::Later;
 use super::{Gradients, ParamId, Parameters, TapePool, Tensor};
 pub(super) use walk::Walk;
 
@@ -114,12 +115,19 @@ impl<'p> Tape<'p> {
 
     /// A value that no gradient flows into. Values of the CPU are copied to where the operations run.
     pub fn constant(&mut self, tensor: Tensor) -> Var {
+        let there = self.sent(tensor);
+        self.push(there, false, None)
+    }
+
+    /// A tensor where the operations run: one of the CPU is copied there.
+    #[must_use]
+    pub fn sent(&mut self, tensor: Tensor) -> Tensor {
         if *tensor.device() == self.device {
-            return self.push(tensor, false, None);
+            return tensor;
         }
         let there = tensor.to(&self.device);
         self.give(tensor);
-        self.push(there, false, None)
+        there
     }
 
     /// A value of the CPU whose gradient is wanted: see [`backward_to`](Self::backward_to).
@@ -282,26 +290,32 @@ impl<'p> Tape<'p> {
         let mut flowing: Vec<Option<Tensor>> = Vec::new();
         flowing.resize_with(value.0 + 1, || None);
         flowing[value.0] = Some(d);
+        let mut operations: Vec<_> = self.nodes.iter_mut().map(|node| node.operation.take()).collect();
+        let mut walk = Walk {
+            device: &self.device,
+            nodes: &self.nodes,
+            parameters: self.parameters,
+            pool: self.pool.get(),
+            flowing,
+            gradients,
+            later: Later::default(),
+        };
         let mut wanted = None;
         for at in (0..=value.0).rev() {
-            let Some(d) = flowing[at].take() else { continue };
-            let operation = self.nodes[at].operation.take();
-            let mut walk = Walk {
-                device: &self.device,
-                nodes: &self.nodes,
-                parameters: self.parameters,
-                pool: self.pool.get(),
-                flowing: &mut flowing,
-                gradients,
-            };
-            match (operation, &self.nodes[at].value) {
+            let Some(d) = walk.flowing[at].take() else { continue };
+            match (operations[at].take(), &walk.nodes[at].value) {
                 (Some(operation), _) => operation.backward(Var(at), d, &mut walk),
                 (None, Value::Param(_)) => walk.flow(Var(at), d),
                 (None, _) if leaf == Some(Var(at)) => wanted = Some(d),
                 (None, _) => walk.give(d),
             }
         }
-        gradients.settle();
+        let Walk { gradients, later, .. } = walk;
+        gradients.settle(later);
+        // Nothing flowed through these.
+        for (node, operation) in self.nodes.iter_mut().zip(operations) {
+            node.operation = operation;
+        }
         wanted
     }
 

@@ -54,6 +54,20 @@ struct StagedSeeds {
     times: PinnedSlice<i64>,
 }
 
+impl StagedSeeds {
+    /// Takes `seeds`, for which there is room, and has them copied to the GPU, if anywhere.
+    fn set(&mut self, seeds: Seeds<'_>, to: Option<&mut GpuSeeds>) -> Result<(), CudaError> {
+        for (to, from) in self.nodes.as_mut_slice()?.iter_mut().zip(seeds.nodes) {
+            *to = from.0;
+        }
+        for (to, from) in self.times.as_mut_slice()?.iter_mut().zip(seeds.times) {
+            *to = from.0;
+        }
+        let count = seeds.nodes.len();
+        to.map_or(Ok(()), |to| to.set_from_pinned(&self.nodes, &self.times, count))
+    }
+}
+
 impl CudaLayers {
     /// No layers, to sample into.
     #[must_use]
@@ -222,16 +236,11 @@ impl CudaLayers {
                 StagedSeeds { nodes: arena.take(room)?, times: arena.take(room)? }
             }
         };
-        for (to, from) in staged.nodes.as_mut_slice()?.iter_mut().zip(nodes) {
-            *to = from.0;
-        }
-        for (to, from) in staged.times.as_mut_slice()?.iter_mut().zip(times) {
-            *to = from.0;
-        }
-        if let Some(first) = self.layers.first_mut() {
-            first.seeds.set_from_pinned(&staged.nodes, &staged.times, nodes.len())?;
-        }
+        let first = self.layers.first_mut().map(|first| &mut first.seeds);
+        let set = staged.set(seeds, first);
+        // Kept whatever happened: the end of pinned memory waits for the whole GPU.
         self.staged[self.turn] = Some(staged);
+        set?;
         self.turn = 1 - self.turn;
         Ok(())
     }

@@ -191,12 +191,11 @@ impl Drop for Memory {
         if let Some(mapping) = &self.mapping {
             let host = self.begin.as_ptr();
             // Nothing of the GPU may be under way to it: a slice that was dropped did not wait.
-            let mut over = mapping.driver.synchronize();
-            if mapping.registered {
-                // SAFETY: registered once by `map`; all work on the GPU is over, or the GPU is lost.
-                let unregistered = unsafe { sys::cuMemHostUnregister(host.cast()) }.result();
-                over = over.and(unregistered.map_err(Into::into));
-            }
+            let over = mapping.driver.synchronize().and_then(|()| match mapping.registered {
+                // SAFETY: registered once by `map`; all work on the GPU is over.
+                true => Ok(unsafe { sys::cuMemHostUnregister(host.cast()) }.result()?),
+                false => Ok(()),
+            });
             if over.is_err() {
                 // The GPU may still reach it: memory that is lost is better than memory that two have.
                 return;

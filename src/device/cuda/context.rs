@@ -1,8 +1,9 @@
 //! [`Cuda`]: one GPU, opened, with what everything on it shares: three streams, the budget of its memory, the kernels
 //! built for it.
 //!
-//! Three streams are enough for one loop: `compute`, and `transfer` and `sampling` at the lowest priority, so that
-//! moving rows and sampling the next batch fill what computing leaves. The context is the GPU's primary one, which
+//! Three streams are enough for one loop: `compute` at the highest priority, and `transfer` and `sampling` at the
+//! lowest, that of streams that were made without one, so that moving rows and sampling the next batch fill what
+//! computing leaves. The context is the GPU's primary one, which
 //! other libraries in this process would share.
 
 #![allow(unsafe_code)]
@@ -74,6 +75,13 @@ pub struct Cuda {
     kernels: Kernels,
 }
 
+impl Drop for Cuda {
+    /// Kernels that run must not lose their code.
+    fn drop(&mut self) {
+        let _ = self.driver.synchronize();
+    }
+}
+
 impl Cuda {
     /// Opens GPU `ordinal` and builds the kernels for it: some ten seconds the first time, some tenths of one when
     /// they are in the cache.
@@ -119,7 +127,7 @@ impl Cuda {
         unsafe { context.disable_event_tracking() };
         let gpu = Gpu::of(&context, ordinal)?;
         let bus = Arc::default();
-        let compute = Stream::new(&context, "compute", Priority::Normal, &bus)?;
+        let compute = Stream::new(&context, "compute", Priority::Greatest, &bus)?;
         let transfer = Stream::new(&context, "transfer", Priority::Least, &bus)?;
         let sampling = Stream::new(&context, "sampling", Priority::Least, &bus)?;
         let cache = options.kernel_dir.as_deref().map(CubinCache::new);

@@ -63,10 +63,16 @@ impl Driver {
     /// Waits for everything that was enqueued on the GPU.
     pub fn synchronize(&self) -> Result<(), Fault> {
         match self {
-            Self::Nvidia(context) => Ok(context.synchronize()?),
+            Self::Nvidia(context) => Ok(waited(|| context.synchronize())?),
             Self::Simulated(_) => Ok(()),
         }
     }
+}
+
+/// Waits, whatever was reported before: what the driver refused when something was dropped, in any thread, `cudarc`
+/// returns from the next call, once, in the place of that call's work.
+pub(super) fn waited(wait: impl Fn() -> Result<(), DriverError>) -> Result<(), DriverError> {
+    wait().inspect_err(|_| wait().unwrap_or_default())
 }
 
 /// An order of work.
@@ -116,7 +122,7 @@ impl Queue {
 
     pub fn synchronize(&self) -> Result<(), Fault> {
         match self {
-            Self::Nvidia(stream) => Ok(stream.synchronize()?),
+            Self::Nvidia(stream) => Ok(waited(|| stream.synchronize())?),
             Self::Simulated(..) => Ok(()),
         }
     }

@@ -130,6 +130,8 @@ fn ends_the_context(code: CUresult) -> bool {
             | CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED
             | CUresult::CUDA_ERROR_DEINITIALIZED
             | CUresult::CUDA_ERROR_DEVICE_UNAVAILABLE
+            | CUresult::CUDA_ERROR_EXTERNAL_DEVICE
+            | CUresult::CUDA_ERROR_MPS_CLIENT_TERMINATED
             | CUresult::CUDA_ERROR_UNKNOWN
     )
 }

@@ -189,10 +189,12 @@ impl GraphTables {
             return ingest((cuda, &stream), all.address(), counts, self);
         }
         let mut staged = self.stage(cuda, bytes)?;
-        upload.write(&mut staged.as_mut_slice()?[..bytes]);
-        let address = staged.address(operation, &stream)?;
-        stream.bus().read_in_place(bytes);
-        let placed = staged.while_read(&stream, |_| ingest((cuda, &stream), address, counts, self));
+        let written = staged.as_mut_slice().map(|room| upload.write(&mut room[..bytes]));
+        let placed = written.and_then(|()| staged.address(operation, &stream)).and_then(|address| {
+            stream.bus().read_in_place(bytes);
+            staged.while_read(&stream, |_| ingest((cuda, &stream), address, counts, self))
+        });
+        // Kept whatever happened: the end of pinned memory waits for the whole GPU.
         self.staged[self.turn] = Some(staged);
         self.turn = 1 - self.turn;
         placed

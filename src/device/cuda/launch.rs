@@ -130,8 +130,7 @@ impl<'a> Launch<'a> {
 
     /// Where value `first` of a buffer is that the kernel reads; the caller sees to it that there is one.
     pub(super) fn reading_from<T: Pod>(&mut self, buffer: &'a CudaBuffer<T>, first: usize) -> Address {
-        let Address(begin) = self.reading(buffer);
-        Address(begin + (first * size_of::<T>()) as u64)
+        self.reading(buffer).behind::<T>(first)
     }
 
     /// A buffer that the kernel reads from value `first` on; the caller sees to it that it stays inside.
@@ -142,8 +141,8 @@ impl<'a> Launch<'a> {
 
     /// A buffer that the kernel writes from value `first` on, likewise.
     pub(super) fn writes_from<T: Pod>(mut self, buffer: &'a mut CudaBuffer<T>, first: usize) -> Self {
-        let Address(begin) = self.writing(buffer);
-        self.number(Address(begin + (first * size_of::<T>()) as u64))
+        let address = self.writing(buffer).behind::<T>(first);
+        self.number(address)
     }
 
     /// A buffer that the kernel reads, or no address.

@@ -344,11 +344,11 @@ impl<T: Pod> Drop for CudaBuffer<T> {
             return;
         }
         let freed = Freed { address: self.address, in_order: self.in_order, share: self.share.take() };
-        if let Some(Freed { address, in_order, share: _share }) = self.stream.recording().free_later(freed) {
+        self.stream.recording().free(freed, |Freed { address, in_order, share: _share }| {
             // SAFETY: the address came from the matching call and is freed once. Everything that uses it was enqueued
             // on this stream, or on one that this stream was made to wait for.
             unsafe { self.queue().free(address, in_order) };
-        }
+        });
     }
 }
 

@@ -59,14 +59,13 @@ impl Recording {
         self.0.lock().as_ref().is_some_and(|kept| kept.refused)
     }
 
-    /// Takes memory over until the end; gives it back if none is under way.
-    pub fn free_later(&self, freed: Freed) -> Option<Freed> {
-        match self.0.lock().as_mut() {
-            Some(kept) => {
-                kept.freed.push(freed);
-                None
-            }
-            None => Some(freed),
+    /// Has memory freed by `free`: at the end of the recording, or now if none is under way. None begins meanwhile: it
+    /// would record the call.
+    pub fn free(&self, freed: Freed, free: impl FnOnce(Freed)) {
+        let mut kept = self.0.lock();
+        match kept.as_mut() {
+            Some(kept) => kept.freed.push(freed),
+            None => free(freed),
         }
     }
 

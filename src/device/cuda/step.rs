@@ -49,6 +49,8 @@ impl CudaWork {
     /// Records something, and logs when that was the last time; `gave_up` is set then.
     pub(super) fn recording<R>(&self, gave_up: &mut bool, record: impl FnOnce(&mut Recorder) -> R) -> R {
         self.lists.lock().prepare(&self.cuda);
+        // Memory is pinned beforehand: a driver may refuse that meanwhile. Without it the step finds the reason.
+        let _ = self.staged(|_| Ok(()));
         let mut recorder = self.recorder.lock();
         let silent = recorder.complaint().is_none();
         let ran = record(&mut recorder);

@@ -10,13 +10,13 @@ use cudarc::driver::{CudaContext, result};
 
 use super::bus::Bus;
 use super::context::{TIMING_VERSION_MIN, driver_version, shown};
-use super::driver::{Driver, Fault, Mark, Marking, Queue};
+use super::driver::{Driver, Fault, Mark, Marking, Queue, waited};
 use super::error::{CudaError, During};
 use super::recording::Recording;
 use super::simulator::Simulator;
 
 pub(super) enum Priority {
-    Normal,
+    Greatest,
     Least,
 }
 
@@ -38,11 +38,12 @@ impl Stream {
     ) -> Result<Self, CudaError> {
         let making = "making a stream";
         context.bind_to_thread().during(making, || name.into())?;
-        let stream = match priority {
-            Priority::Normal => context.new_stream(),
-            Priority::Least => result::stream::get_priority_range()
-                .and_then(|(least, _greatest)| context.new_stream_with_priority(least)),
-        };
+        let stream = result::stream::get_priority_range().and_then(|(least, greatest)| {
+            context.new_stream_with_priority(match priority {
+                Priority::Greatest => greatest,
+                Priority::Least => least,
+            })
+        });
         let queue = Queue::Nvidia(stream.during(making, || name.into())?);
         Ok(Self { queue, name, recording: Arc::default(), bus: bus.clone() })
     }
@@ -194,7 +195,9 @@ impl Event {
     /// A fault of the work before it.
     pub fn synchronize(&self) -> Result<(), CudaError> {
         match &self.mark {
-            Mark::Nvidia(event) => event.synchronize().during("waiting for an event", || self.place()),
+            Mark::Nvidia(event) => {
+                waited(|| event.synchronize()).during("waiting for an event", || self.place())
+            }
             Mark::Simulated(_) => Ok(()),
         }
     }

@@ -17,6 +17,11 @@ pub struct Address(pub(super) u64);
 impl Address {
     /// Of nothing; only where a kernel allows it.
     pub(super) const NULL: Self = Self(0);
+
+    /// Where value `count` behind it is.
+    pub(super) fn behind<T>(self, count: usize) -> Self {
+        Self(self.0 + (count * size_of::<T>()) as u64)
+    }
 }
 
 /// Of what kind a field is, in one letter: `u`nsigned, signed `i`nteger, `f`loating, `p`ointer, `s`truct. An array is
@@ -35,7 +40,7 @@ kinds! {
     'i': i64;
     'f': f32;
     'p': Address;
-    's': NodeBlocks, RowPart, Mask;
+    's': NodeBlocks, RowPart, Mask, Product;
 }
 
 impl<T: Field, const N: usize> Field for [T; N] {
@@ -79,8 +84,8 @@ macro_rules! twins {
 mod layers;
 
 pub use layers::{
-    AdamStep, AdamTensor, AttentionShape, Mask, Mixing, PieceSum, PieceTerm, Product, RowPart, RowParts,
-    RowUsers, SlotColumns, SlotSource,
+    AdamStep, AdamTensor, AttentionShape, Mask, Mixing, PieceProduct, PieceSum, PieceTerm, Product, RowPart,
+    RowParts, RowUsers, SlotColumns, SlotSource,
 };
 
 /// All twins.

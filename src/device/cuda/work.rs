@@ -181,9 +181,11 @@ impl CudaWork {
         fault.map_or(Ok(()), Err)
     }
 
-    /// Waits until all that was asked for is done.
+    /// Waits until all that was asked for is done, also after a fault.
     pub fn wait(&self) {
-        self.run(|(_, stream)| stream.synchronize());
+        if let Err(error) = self.cuda.compute().synchronize() {
+            self.fail(error);
+        }
     }
 
     /// Room for `len` values, which hold anything.
@@ -247,9 +249,14 @@ impl CudaWork {
         if listed.is_some() {
             return PooledBuffer::of(listed, self);
         }
-        let mut buffer = self.pooled(values.len());
-        self.run(|_| self.send(values, buffer.get_mut()?));
-        buffer
+        let (mut buffer, mut sent) = (self.pooled(values.len()), false);
+        self.run(|_| {
+            self.send(values, buffer.get_mut()?)?;
+            sent = true;
+            Ok(())
+        });
+        // A kernel that is asked for within the same `run` must not find a table that holds anything.
+        if sent { buffer } else { PooledBuffer::of(None, self) }
     }
 
     /// The same for several lists, which go there in one copy.

@@ -26,7 +26,7 @@ use std::sync::Arc;
 use super::buckets::EMPTY;
 use super::directory::{CacheDirectory, Placed};
 use super::found::Found;
-use crate::device::cuda::layers::put_rows;
+use crate::device::cuda::layers::{Layout, Part, put_rows};
 use crate::device::cuda::{CudaBuffer, CudaError, CudaWork, RowsInPlace};
 
 /// Rounds beyond the current one that may be known.
@@ -90,7 +90,9 @@ impl RoundRows<'_> {
         }
         if !list.is_empty() {
             let (values, places) = (work.upload(&values), work.upload(&list));
-            put_rows(work.context(), places.get()?, list.len(), width, values.get()?, table)?;
+            let part =
+                Part { table: (values.get()?, Layout::dense(width)), shape: [list.len(), width], list: None };
+            put_rows(work.context(), places.get()?, list.len(), part, table)?;
         }
         match self.in_place {
             Some((rows, _)) if !there.is_empty() => rows.fill(work, &there, table),

@@ -40,12 +40,13 @@ impl Tgn {
         // Slots fit 32 bits: the nodes are distinct.
         let pending: Vec<u32> = (0..nodes.len() as u32).filter(is_pending).collect();
         let rows = self.memory_rows(tape, state.now(), nodes);
-        let rows = tape.constant(rows);
         if pending.is_empty() {
-            return rows;
+            return tape.constant(rows);
         }
-        let updated = self.update(tape, rows, state, (nodes, messages), &pending);
-        tape.overlay_rows(rows, pending, updated)
+        let rows = tape.sent(rows);
+        let own = tape.rows_at(&rows, &pending);
+        let updated = self.update(tape, own, state, (nodes, messages), &pending);
+        tape.overlay_constant(rows, pending, updated)
     }
 
     /// The same while gradients are deferred: of the nodes with a kept row, only the messages of those are applied that
@@ -73,7 +74,8 @@ impl Tgn {
         if applied.is_empty() {
             return DeferredMemory { rows: base, base, kept, applied, updated: None };
         }
-        let updated = self.update(tape, base, state.into(), (nodes, messages), &applied);
+        let own = tape.gather_constant(base, &applied);
+        let updated = self.update(tape, own, state.into(), (nodes, messages), &applied);
         let mut owed = tape.take_zeroed(applied.len(), self.options.memory_dim);
         for (i, &slot) in applied.iter().enumerate() {
             if let Some(gradient) = state.deferred.owed(nodes[slot as usize]) {
@@ -96,16 +98,16 @@ impl Tgn {
         })
     }
 
-    /// The rows in `slots`, with their messages applied. No gradient flows into what was there before.
+    /// The rows `own` of the nodes in `slots`, with their messages applied. No gradient flows into what was there
+    /// before.
     fn update(
         &self,
         tape: &mut Tape<'_>,
-        rows: Var,
+        own: Var,
         state: StateAfter<'_>,
         nodes: (&[NodeId], MessageRows<'_>),
         slots: &[u32],
     ) -> Var {
-        let own = tape.gather_constant(rows, slots);
         let message = self.messages(tape, own, state, nodes, slots);
         match &self.updater {
             Cell::Gru(weights) => tape.gru_cell_joined(message, own, weights),

@@ -23,7 +23,16 @@ pub fn gather(work: &Arc<CudaWork>, y: &mut Tensor, x: &Tensor, index: &[u32]) {
 pub fn gather_add(work: &Arc<CudaWork>, y: &mut Tensor, table: &Tensor, index: &[u32], how: Put) {
     let list = work.upload(index);
     work.run(|context| {
-        add_rows(context, rows_of(table, Some(list.get()?))?, index.len(), how, whole_mut(y)?)
+        add_rows(context, rows_of(table, Some(list.get()?))?, None, index.len(), how, whole_mut(y)?)
+    });
+}
+
+/// `y[i] = x[i] + table[index[i]]`.
+pub fn sum_gathered(work: &Arc<CudaWork>, y: &mut Tensor, x: &Tensor, table: &Tensor, index: &[u32]) {
+    let list = work.upload(index);
+    work.run(|context| {
+        let (part, before) = (rows_of(table, Some(list.get()?))?, rows_of(x, None)?);
+        add_rows(context, part, Some(before), index.len(), Put::ADD, whole_mut(y)?)
     });
 }
 
@@ -33,10 +42,17 @@ pub fn gather_listed(work: &CudaWork, y: &mut Tensor, x: &Tensor, list: &PooledB
     work.run(|context| join_rows(context, &[rows_of(x, Some(list.get()?))?], count, whole_mut(y)?));
 }
 
-/// Row `list[i]` of `y` becomes row i of `rows`.
-pub fn put_listed(work: &CudaWork, y: &mut Tensor, rows: &Tensor, list: &PooledBuffer<u32>) {
-    let (count, columns) = (rows.rows(), y.cols());
-    work.run(|context| put_rows(context, list.get()?, count, columns, rows.on_gpu()?, y.on_gpu_mut()?));
+/// Row `list[i]` of `y` becomes row i of `rows`, or the row of it that `from` names, for each i of `count`.
+pub fn put_listed(
+    work: &CudaWork,
+    y: &mut Tensor,
+    (list, count): (&PooledBuffer<u32>, usize),
+    (rows, from): (&Tensor, Option<&PooledBuffer<u32>>),
+) {
+    work.run(|context| {
+        let part = rows_of(rows, from.map(PooledBuffer::get).transpose()?)?;
+        put_rows(context, list.get()?, count, part, y.on_gpu_mut()?)
+    });
 }
 
 /// `y = x`.
@@ -59,7 +75,7 @@ pub fn columns_from(work: &CudaWork, y: &mut Tensor, x: &Tensor, first: usize, o
     let layout = Layout::dense(x.cols()).at(first);
     work.run(|context| {
         let part = Part { table: (x.on_gpu()?, layout), shape: [rows, columns], list: None };
-        add_rows(context, part, rows, put(overwrite), whole_mut(y)?)
+        add_rows(context, part, None, rows, put(overwrite), whole_mut(y)?)
     });
 }
 
@@ -69,7 +85,7 @@ pub fn rows_from(work: &CudaWork, y: &mut Tensor, x: &Tensor, first: usize) {
     let layout = Layout::dense(columns).at(first * columns);
     work.run(|context| {
         let part = Part { table: (x.on_gpu()?, layout), shape: [rows, columns], list: None };
-        add_rows(context, part, rows, Put::REPLACE, whole_mut(y)?)
+        add_rows(context, part, None, rows, Put::REPLACE, whole_mut(y)?)
     });
 }
 
@@ -79,7 +95,9 @@ pub fn add_rows_at(work: &CudaWork, x: &mut Tensor, d: &Tensor, first: usize, ov
         x.clear();
     }
     let layout = Layout::dense(d.cols()).at(first * d.cols());
-    work.run(|context| add_rows(context, rows_of(d, None)?, d.rows(), Put::ADD, (x.on_gpu_mut()?, layout)));
+    work.run(|context| {
+        add_rows(context, rows_of(d, None)?, None, d.rows(), Put::ADD, (x.on_gpu_mut()?, layout))
+    });
 }
 
 /// The rows of `parts` side by side.

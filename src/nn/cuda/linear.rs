@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::sums::Sums;
+use super::sums::{Product, Rows, Sums};
 use super::{whole, whole_mut};
 use crate::device::cuda::CudaWork;
 use crate::device::cuda::layers::{Layout, LinearSizes, Put, linear_forward, linear_input};
@@ -49,10 +49,12 @@ pub fn backward_input(
     });
 }
 
-/// Sums of the gradient of a weight that met the rows of `x` and, behind it, of its bias, if it has one.
-pub fn backward_parameters(work: &Arc<CudaWork>, d: &Tensor, x: &Tensor, biased: bool) -> Sums {
-    let weights = d.cols() * x.cols();
-    let mut sums = Sums::over_rows(work, d.rows(), weights + if biased { d.cols() } else { 0 });
-    sums.linear(d, x, Layout::dense(x.cols()), biased.then_some(weights));
+/// Sums of the gradient of a weight that met the rows `a` and, behind it, of its bias, if it has one.
+pub fn backward_parameters<'a>(work: &Arc<CudaWork>, d: Rows<'a>, a: Rows<'a>, biased: bool) -> Sums<'a> {
+    let product = Product::new(d, a, Layout::dense(0), None);
+    let LinearSizes { rows, inputs, outputs, .. } = product.sizes;
+    let weights = inputs * outputs;
+    let mut sums = Sums::over_rows(work, rows, weights + if biased { outputs } else { 0 });
+    sums.add(Product { at: Layout::dense(inputs), bias: biased.then_some(weights), ..product });
     sums
 }

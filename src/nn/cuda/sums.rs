@@ -1,33 +1,94 @@
 //! Sums over rows, of which gradients of parameters are made: [`Sums`] of a layer, and those of a whole backward
-//! ([`Pending`]).
+//! ([`Later`]).
 //!
-//! A layer leaves partial sums, one for each piece of its rows. They are added up when the backward is done, those of
-//! all parameters in one launch: two dozen launches of a few microseconds would each wait for the one before. What
-//! several layers add to one gradient is added in the order in which the backward came to them, behind what is not a
-//! sum over rows. Until then all partial sums stay: 4 bytes a parameter for every 256 rows of a linear layer, so some
-//! 6 MB of a TGN with the default options in batches of 200.
+//! Nothing in a backward waits for the gradient of a parameter. So what it is made of is kept until the backward is
+//! done: products of gradients and inputs, which leave partial sums, one for each piece of rows, are computed in one
+//! launch, and all partial sums are added up in another. Two dozen launches, each too small for the GPU, would each
+//! wait for the one before. What several layers add to one gradient is added in the order in which the backward came to
+//! them, behind what is not a sum over rows.
+//!
+//! Until then the partial sums stay, 4 bytes a parameter for every 256 rows of a linear layer, and so do the gradients
+//! that are multiplied. A product large enough for a GPU by itself ([`BLOCKS_ALONE`]) is computed at once.
 
-use std::fmt;
 use std::sync::Arc;
 
-use super::whole;
 use crate::device::cuda::layers::{
-    Layout, LinearSizes, Matrix, Partials, StreamContext, linear_pieces, linear_weights, sum_pieces,
+    Layout, LinearSizes, Partials, StreamContext, WeightGradient, WeightSums, linear_pieces, linear_weights,
+    sum_pieces,
 };
 use crate::device::cuda::{CudaBuffer, CudaError, CudaWork, PooledBuffer};
 use crate::nn::tape::Walk;
 use crate::nn::{ParamId, Tensor};
 
+/// Blocks of a product that waits for no others: some eight for each that the largest GPUs of today run at a time.
+const BLOCKS_ALONE: usize = 2048;
+
+/// Rows that a product reads, until it is computed.
+#[derive(Clone)]
+pub enum Rows<'a> {
+    /// They stay as they are until the backward is done.
+    Lasting(&'a Tensor),
+    /// What the backward made and needs no more.
+    Made(Arc<Tensor>),
+}
+
+impl Rows<'_> {
+    /// The rows.
+    pub fn get(&self) -> &Tensor {
+        match self {
+            Self::Lasting(tensor) => tensor,
+            Self::Made(tensor) => tensor,
+        }
+    }
+}
+
+/// The gradient of a weight, and of its bias if it has one: `d`ᵀ `a`.
+pub struct Product<'a> {
+    /// Of the layer.
+    pub sizes: LinearSizes,
+    /// The gradient of the layer's result.
+    pub d: (Rows<'a>, Layout),
+    /// What the layer was given.
+    pub a: (Rows<'a>, Layout),
+    /// Where the weight's gradient begins in the layer's sums.
+    pub at: Layout,
+    /// Where the bias's does, behind the weight's.
+    pub bias: Option<usize>,
+}
+
+impl<'a> Product<'a> {
+    /// Of whole rows.
+    pub fn new(d: Rows<'a>, a: Rows<'a>, at: Layout, bias: Option<usize>) -> Self {
+        let ((rows, outputs), inputs) = (d.get().shape(), a.get().cols());
+        let (d_at, a_at) = (Layout::dense(outputs), Layout::dense(inputs));
+        Self { sizes: LinearSizes::new([rows, inputs, outputs]), d: (d, d_at), a: (a, a_at), at, bias }
+    }
+
+    fn on_gpu(&self) -> Result<WeightGradient<'_>, CudaError> {
+        let mismatch = || "sums of a bias before those of its weight".to_owned();
+        let refused = || CudaError::Arguments { operation: "gradients of a bias", mismatch: mismatch() };
+        Ok(WeightGradient {
+            sizes: self.sizes,
+            d: (self.d.0.get().on_gpu()?, self.d.1),
+            a: (self.a.0.get().on_gpu()?, self.a.1),
+            at: self.at,
+            bias: self.bias.map(|bias| bias.checked_sub(self.at.first).ok_or_else(refused)).transpose()?,
+        })
+    }
+}
+
 /// Partial sums of the gradients of some parameters, one behind the other.
-pub struct Sums {
+pub struct Sums<'a> {
     work: Arc<CudaWork>,
     partials: PooledBuffer<f32>,
     pieces: usize,
     /// Values of a piece.
     count: usize,
+    /// What is still to be computed.
+    products: Vec<Product<'a>>,
 }
 
-impl Sums {
+impl<'a> Sums<'a> {
     /// Of `count` values, for each of the pieces that `ask` fills.
     pub fn of(
         work: &Arc<CudaWork>,
@@ -36,61 +97,39 @@ impl Sums {
     ) -> Self {
         let mut partials = work.pooled(pieces * count);
         work.run(|context| ask(context, partials.get_mut()?));
-        Self { work: work.clone(), partials, pieces, count }
+        Self { work: work.clone(), partials, pieces, count, products: Vec::new() }
     }
 
-    /// Of `count` values of linear layers that `rows` rows went through; each value is to be written.
+    /// Of `count` values of linear layers that `rows` rows went through at most; each value is to be of a product.
     pub fn over_rows(work: &Arc<CudaWork>, rows: usize, count: usize) -> Self {
         let pieces = linear_pieces(rows);
-        Self { work: work.clone(), partials: work.pooled(pieces * count), pieces, count }
+        let partials = work.pooled(pieces * count);
+        Self { work: work.clone(), partials, pieces, count, products: Vec::new() }
     }
 
-    /// The same of layers with so many rows at most: what is not written counts as zero.
-    pub fn over_rows_at_most(work: &Arc<CudaWork>, rows_max: usize, count: usize) -> Self {
-        let mut sums = Self::over_rows(work, rows_max, count);
-        sums.partials.clear();
-        sums
-    }
-
-    /// Fills in those of a weight that met the rows of `x`, given the gradient `d` of the result; `at` is where they
-    /// stand, and `bias` where those of the bias do, if it has one.
-    pub fn linear(&mut self, d: &Tensor, x: &Tensor, at: Layout, bias: Option<usize>) {
-        let sizes = LinearSizes::new([d.rows(), x.cols(), d.cols()]);
-        let work = self.work.clone();
-        work.run(|_| self.weights(sizes, whole(d)?, whole(x)?, (at, bias)));
-    }
-
-    /// The same of rows wherever they lie.
-    ///
-    /// # Errors
-    /// The GPU's.
-    pub fn weights(
-        &mut self,
-        sizes: LinearSizes,
-        d: Matrix<'_>,
-        a: Matrix<'_>,
-        (at, bias): (Layout, Option<usize>),
-    ) -> Result<(), CudaError> {
-        let mismatch = || "sums of a bias before those of its weight".to_owned();
-        let refused = || CudaError::Arguments { operation: "gradients of a bias", mismatch: mismatch() };
-        let behind = bias.map(|bias| bias.checked_sub(at.first).ok_or_else(refused)).transpose()?;
-        let partials = self.partials.get_mut()?;
-        linear_weights(self.work.context(), sizes, d, a, (self.count, behind), (partials, at))
+    /// Takes a product. Those of one `Sums` have no value in common.
+    pub fn add(&mut self, product: Product<'a>) {
+        let alone = product.sizes.weight_blocks(self.pieces) > BLOCKS_ALONE;
+        self.products.push(product);
+        if alone {
+            compute([self].into_iter());
+        }
     }
 
     /// Adds them to the gradients of these parameters, when the backward is done.
-    pub(in crate::nn) fn finish(self, walk: &mut Walk<'_>, ids: &[ParamId]) {
-        let sums = Arc::new(self);
+    pub(in crate::nn) fn finish(self, walk: &mut Walk<'a>, ids: &[ParamId]) {
         let mut first = 0;
         for &id in ids {
-            walk.add_later(PendingSum { id, sums: sums.clone(), first });
+            walk.later.terms.push(Term { id, sums: walk.later.sums.len(), first });
             first += walk.parameter(id).data_len();
         }
-        debug_assert_eq!(first, sums.count, "sums of other parameters");
+        debug_assert_eq!(first, self.count, "sums of other parameters");
+        walk.later.sums.push(self);
     }
 
     /// Replaces `results`, one behind the other, by them, at once.
-    pub fn add_up(&self, results: &mut [&mut Tensor]) {
+    pub fn add_up(mut self, results: &mut [&mut Tensor]) {
+        compute([&mut self].into_iter());
         self.work.run(|_| {
             let (mut placed, mut first) = (Vec::with_capacity(results.len()), 0);
             for result in results {
@@ -107,46 +146,55 @@ impl Sums {
     }
 }
 
-/// Sums of the gradient of one parameter: those from value `first` of each piece on.
-#[derive(Clone)]
-pub struct PendingSum {
+/// Computes all products that wait, and lets go what they read.
+fn compute<'s, 'a: 's>(sums: impl Iterator<Item = &'s mut Sums<'a>>) {
+    let waiting: Vec<_> = sums.filter(|sums| !sums.products.is_empty()).collect();
+    let Some(work) = waiting.first().map(|sums| sums.work.clone()) else { return };
+    let mut taken: Vec<_> =
+        waiting.into_iter().map(|sums| (std::mem::take(&mut sums.products), sums)).collect();
+    work.run(|_| {
+        let mut all = Vec::with_capacity(taken.len());
+        for (products, Sums { partials, pieces, count, .. }) in &mut taken {
+            let products = products.iter().map(Product::on_gpu).collect::<Result<_, _>>()?;
+            all.push(WeightSums { partials: partials.get_mut()?, step: *count, pieces: *pieces, products });
+        }
+        linear_weights(&work, all)
+    });
+}
+
+/// A part of the gradient of one parameter: sums from value `first` of each piece on.
+struct Term {
     id: ParamId,
-    sums: Arc<Sums>,
+    /// Whose.
+    sums: usize,
     first: usize,
 }
 
-/// The sums of a backward, in its order.
-#[derive(Clone, Default)]
-pub struct Pending(Vec<PendingSum>);
+/// What a backward adds to the gradients of parameters when it is done, in its order.
+#[derive(Default)]
+pub(in crate::nn) struct Later<'a> {
+    sums: Vec<Sums<'a>>,
+    terms: Vec<Term>,
+}
 
-impl Pending {
-    /// Takes more.
-    pub fn push(&mut self, pending: PendingSum) {
-        self.0.push(pending);
-    }
-
+impl Later<'_> {
     /// Adds all up to `gradients`, which are those of all parameters; of one that has sums, `overwrite` says whether it
     /// is replaced.
-    pub fn add_up(self, gradients: &mut [Tensor], mut overwrite: impl FnMut(ParamId) -> bool) {
-        let Some(PendingSum { sums, .. }) = self.0.first() else { return };
-        sums.work.run(|_| {
+    pub fn add_up(mut self, gradients: &mut [Tensor], mut overwrite: impl FnMut(ParamId) -> bool) {
+        compute(self.sums.iter_mut());
+        let Some(work) = self.sums.first().map(|sums| sums.work.clone()) else { return };
+        work.run(|_| {
             let mut results = Vec::new();
             for (i, gradient) in gradients.iter_mut().enumerate() {
-                let own = self.0.iter().filter(|pending| pending.id == ParamId(i));
+                let own = self.terms.iter().filter(|term| term.id == ParamId(i));
                 let terms =
-                    own.map(|pending| pending.sums.terms(pending.first)).collect::<Result<Vec<_>, _>>()?;
+                    own.map(|term| self.sums[term.sums].terms(term.first)).collect::<Result<Vec<_>, _>>()?;
                 if !terms.is_empty() {
                     let columns = gradient.data_len();
                     results.push(((gradient.on_gpu_mut()?, columns, overwrite(ParamId(i))), terms));
                 }
             }
-            sum_pieces(&sums.work, results)
+            sum_pieces(&work, results)
         });
-    }
-}
-
-impl fmt::Debug for Pending {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} sums", self.0.len())
     }
 }

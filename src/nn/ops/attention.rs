@@ -254,6 +254,38 @@ impl Attention {
         [self.q, self.u, self.y, self.weights, self.phi].into_iter()
     }
 
+    /// The whole backward on the CPU, given the gradient of the result.
+    fn backward_on_cpu(self, d: Tensor, walk: &mut Walk<'_>) {
+        let s = self.shape;
+        let dy = self.backward_output(&d, walk);
+        let learned = matches!(self.time, TimeEncoder::Trained { .. });
+        let columns = cpu::SlotColumns::new(&s, walk.needs(self.nodes), learned);
+        let mut du = walk.take(s.seeds, s.heads * s.padded);
+        let mut dx = walk.take(s.seeds * s.slots, columns.width());
+        let saved = cpu::Saved {
+            u: self.u.data(),
+            dy: dy.data(),
+            weights: self.weights.data(),
+            phi: self.phi.data(),
+        };
+        let mask = cpu::Mask { p: self.dropout, key: self.key };
+        let mut results = cpu::Gradients { du: du.data_mut(), dx: dx.data_mut(), columns };
+        cpu::backward(&s, &self.source(walk.value(self.nodes)), mask, &saved, &mut results);
+        let du = self.by_query(du, walk);
+        self.backward_query(&du, walk);
+        walk.flow_with(self.nodes, |dn, overwrite| {
+            let inverse = InverseIndex::new(self.slots.values(), dn.rows());
+            scatter_add(dn.data_mut(), s.node, overwrite, &inverse, dx.data(), columns.width());
+        });
+        if let TimeEncoder::Trained { w, b } = self.time {
+            let first = columns.width().saturating_sub(s.time);
+            time::backward(walk, (w, b), &self.deltas, (&dx, first));
+        }
+        [d, dy, du, dx].into_iter().for_each(|t| walk.give(t));
+        let pool = walk.pool();
+        self.tensors().for_each(|t| pool.give(t));
+    }
+
     /// Adds to the gradient of `w_v`; returns the gradient of `y`.
     fn backward_output(&self, d: &Tensor, walk: &mut Walk<'_>) -> Tensor {
         let s = self.shape;
@@ -312,40 +344,10 @@ impl Attention {
 
 impl Backward for Attention {
     fn backward(self: Box<Self>, _result: Var, d: Tensor, walk: &mut Walk<'_>) {
-        let s = self.shape;
         match walk.device {
-            Device::Cpu => {
-                let dy = self.backward_output(&d, walk);
-                let learned = matches!(self.time, TimeEncoder::Trained { .. });
-                let columns = cpu::SlotColumns::new(&s, walk.needs(self.nodes), learned);
-                let mut du = walk.take(s.seeds, s.heads * s.padded);
-                let mut dx = walk.take(s.seeds * s.slots, columns.width());
-                let saved = cpu::Saved {
-                    u: self.u.data(),
-                    dy: dy.data(),
-                    weights: self.weights.data(),
-                    phi: self.phi.data(),
-                };
-                let mask = cpu::Mask { p: self.dropout, key: self.key };
-                let mut results = cpu::Gradients { du: du.data_mut(), dx: dx.data_mut(), columns };
-                cpu::backward(&s, &self.source(walk.value(self.nodes)), mask, &saved, &mut results);
-                let du = self.by_query(du, walk);
-                self.backward_query(&du, walk);
-                walk.flow_with(self.nodes, |dn, overwrite| {
-                    let inverse = InverseIndex::new(self.slots.values(), dn.rows());
-                    scatter_add(dn.data_mut(), s.node, overwrite, &inverse, dx.data(), columns.width());
-                });
-                if let TimeEncoder::Trained { w, b } = self.time {
-                    let first = columns.width().saturating_sub(s.time);
-                    time::backward(walk, (w, b), &self.deltas, (&dx, first));
-                }
-                [dy, du, dx].into_iter().for_each(|t| walk.give(t));
-            }
-            Device::Cuda(work) => self.backward_on_gpu(work, &d, walk),
+            Device::Cpu => self.backward_on_cpu(d, walk),
+            Device::Cuda(work) => self.backward_on_gpu(work, d, walk),
         }
-        walk.give(d);
-        let pool = walk.pool();
-        self.tensors().for_each(|t| pool.give(t));
     }
 
     fn release(self: Box<Self>, pool: &mut TapePool) {

@@ -1,10 +1,10 @@
 //! Dropout with a counter-based mask: nothing is saved, backward draws the same mask again from its key.
 
 use crate::device::Device;
+use crate::device::cuda::CudaWork;
 use crate::device::cuda::layers::drop_out;
 use crate::device::cuda::twins::Mask;
 use crate::nn::cpu::dropout as cpu;
-use crate::nn::cuda::gather;
 use crate::nn::{Tape, Tensor, Var};
 
 impl Tape<'_> {
@@ -21,25 +21,28 @@ impl Tape<'_> {
         let (rows, cols) = self.value(x).shape();
         let mut y = self.room(rows, cols);
         match self.device() {
-            Device::Cpu => y.data_mut().copy_from_slice(self.value(x).data()),
-            Device::Cuda(work) => gather::copy(work, &mut y, self.value(x)),
+            Device::Cpu => {
+                y.data_mut().copy_from_slice(self.value(x).data());
+                cpu::apply(y.data_mut(), p, key);
+            }
+            Device::Cuda(work) => on_gpu(work, &mut y, self.value(x), Mask::new(p, key)),
         }
-        apply(&mut y, p, key);
         let needs = self.needs(x);
         self.push_with(y, needs, move |_, mut d, walk| {
-            apply(&mut d, p, key);
+            match walk.device {
+                Device::Cpu => cpu::apply(d.data_mut(), p, key),
+                Device::Cuda(work) => {
+                    let mut dx = walk.take_like(x);
+                    on_gpu(work, &mut dx, &d, Mask::new(p, key));
+                    walk.give(std::mem::replace(&mut d, dx));
+                }
+            }
             walk.flow(x, d);
         })
     }
 }
 
-/// Multiplies every value by its factor of the mask.
-fn apply(x: &mut Tensor, p: f32, key: [u64; 3]) {
-    match x.device().clone() {
-        Device::Cpu => cpu::apply(x.data_mut(), p, key),
-        Device::Cuda(work) => work.run(|context| {
-            let count = x.data_len();
-            drop_out(context, Mask::new(p, key), x.on_gpu_mut()?, count)
-        }),
-    }
+/// `y` becomes `x`, times the factors of the mask.
+fn on_gpu(work: &CudaWork, y: &mut Tensor, x: &Tensor, mask: Mask) {
+    work.run(|context| drop_out(context, mask, x.on_gpu()?, x.data_len(), y.on_gpu_mut()?));
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rayon::prelude::*;
 
 use crate::device::Device;
-use crate::device::cuda::layers::{Put, clear_rows};
+use crate::device::cuda::layers::clear_rows;
 use crate::nn::cpu::gather as cpu;
 use crate::nn::cuda::gather as cuda;
 use crate::nn::cuda::linear::put;
@@ -90,8 +90,7 @@ impl Tape<'_> {
                 cpu::sum_gathered(y.data_mut(), self.value(x).data(), self.value(table).data(), cols, &index);
             }
             Device::Cuda(work) => {
-                cuda::copy(work, &mut y, self.value(x));
-                cuda::gather_add(work, &mut y, self.value(table), &index, Put::ADD);
+                cuda::sum_gathered(work, &mut y, self.value(x), self.value(table), &index);
             }
         }
         let needs = self.needs(x) || self.needs(table);
@@ -124,38 +123,52 @@ impl Tape<'_> {
     /// If an index is not a row of `base`, or the shapes do not agree.
     pub fn overlay_rows(&mut self, base: Var, index: Vec<u32>, rows: Var) -> Var {
         let (n, cols) = self.value(base).shape();
+        let mut y = self.room(n, cols);
+        match self.device() {
+            Device::Cpu => y.data_mut().copy_from_slice(self.value(base).data()),
+            Device::Cuda(work) => cuda::copy(work, &mut y, self.value(base)),
+        }
+        self.laid_over(y, Some(base), index, rows)
+    }
+
+    /// The same of a `base` that is where the operations run and that nothing else reads: it is not copied, and no
+    /// gradient flows into it.
+    ///
+    /// # Panics
+    /// As [`overlay_rows`](Self::overlay_rows).
+    pub fn overlay_constant(&mut self, base: Tensor, index: Vec<u32>, rows: Var) -> Var {
+        self.laid_over(base, None, index, rows)
+    }
+
+    /// Puts `rows` into `y`, which is `base`, or a copy of it.
+    fn laid_over(&mut self, mut y: Tensor, base: Option<Var>, index: Vec<u32>, rows: Var) -> Var {
+        let (n, cols) = y.shape();
         check(&index, n);
         assert_eq!(self.value(rows).shape(), (index.len(), cols), "overlay_rows: rows of another shape");
         debug_assert!(unique(&index), "overlay_rows: an index comes twice");
-        let mut y = self.room(n, cols);
         match self.device() {
-            Device::Cpu => {
-                y.data_mut().copy_from_slice(self.value(base).data());
-                cpu::put_rows(y.data_mut(), cols, &index, self.value(rows).data());
-            }
+            Device::Cpu => cpu::put_rows(y.data_mut(), cols, &index, self.value(rows).data()),
             Device::Cuda(work) => {
-                cuda::copy(work, &mut y, self.value(base));
-                cuda::put_listed(work, &mut y, self.value(rows), &work.upload(&index));
+                let list = work.upload(&index);
+                cuda::put_listed(work, &mut y, (&list, index.len()), (self.value(rows), None));
             }
         }
-        let needs = self.needs(base) || self.needs(rows);
+        let base = base.filter(|base| self.needs(*base));
+        let needs = base.is_some() || self.needs(rows);
         self.push_with(y, needs, move |_, mut d, walk| {
             walk.flow_with(rows, |dr, overwrite| read(dr, overwrite, &d, &index));
-            if walk.needs(base) {
-                match walk.device {
-                    Device::Cpu => {
-                        let cols = d.cols();
-                        cpu::clear_rows(d.data_mut(), cols, &index);
-                    }
-                    Device::Cuda(work) => work.run(|context| {
-                        let (rows, columns) = (work.upload(&index), d.cols());
-                        clear_rows(context, rows.get()?, index.len(), columns, d.on_gpu_mut()?)
-                    }),
+            let Some(base) = base else { return walk.give(d) };
+            match walk.device {
+                Device::Cpu => {
+                    let cols = d.cols();
+                    cpu::clear_rows(d.data_mut(), cols, &index);
                 }
-                walk.flow(base, d);
-            } else {
-                walk.give(d);
+                Device::Cuda(work) => work.run(|context| {
+                    let (rows, columns) = (work.upload(&index), d.cols());
+                    clear_rows(context, rows.get()?, index.len(), columns, d.on_gpu_mut()?)
+                }),
             }
+            walk.flow(base, d);
         })
     }
 }

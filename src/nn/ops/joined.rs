@@ -17,7 +17,7 @@ use crate::nn::cpu::gather::gather_add;
 use crate::nn::cpu::linear as cpu;
 use crate::nn::cuda::gather::gather_add as gather_rows;
 use crate::nn::cuda::linear as cuda;
-use crate::nn::cuda::sums::Sums;
+use crate::nn::cuda::sums::{Product, Rows, Sums};
 use crate::nn::tape::{Backward, Walk};
 use crate::nn::{ParamId, Tape, Tensor, Var};
 
@@ -142,12 +142,12 @@ impl Joined {
     /// What flows back through one part, which met the columns of the weight from `from` on, given the gradient `d`
     /// of its product. On a GPU the gradient of the weight becomes a part of `sums`, and with that of the first part
     /// that of the bias, behind it: the rows of each part's `d` add up to the same.
-    fn part(
+    fn part<'a>(
         &self,
         x: Var,
         (from, overwrite): (usize, bool),
-        d: &Tensor,
-        (walk, sums): (&mut Walk<'_>, Option<&mut Sums>),
+        d: &Arc<Tensor>,
+        (walk, sums): (&mut Walk<'a>, Option<&mut Sums<'a>>),
     ) {
         let (value, w) = (walk.value(x), walk.parameter(self.weight));
         match sums {
@@ -158,7 +158,10 @@ impl Joined {
                 matmul(dw, Into::over(overwrite), 1.0, d.view().t(), value.view());
             }
             // The parts before one from column 0 on are without columns, and so are without sums.
-            Some(sums) => sums.linear(d, value, cuda::columns(w, from), (from == 0).then_some(w.data_len())),
+            Some(sums) => {
+                let (at, bias) = (cuda::columns(w, from), (from == 0).then_some(w.data_len()));
+                sums.add(Product::new(Rows::Made(d.clone()), Rows::Lasting(value), at, bias));
+            }
         }
         walk.flow_with(x, |dx, overwrite| match d.device() {
             Device::Cpu => {
@@ -189,10 +192,10 @@ impl Backward for Joined {
             Device::Cuda(work) => {
                 let rows = self.parts.iter().map(|part| walk.value(part.x).rows()).max();
                 let values = walk.parameter(self.weight).data_len() + d.cols();
-                sums = Some(Sums::over_rows_at_most(work, rows.unwrap_or(0).max(d.rows()), values));
+                sums = Some(Sums::over_rows(work, rows.unwrap_or(0).max(d.rows()), values));
             }
         }
-        let mut from = 0;
+        let (d, mut from) = (Arc::new(d), 0);
         for Columns { x, rows } in &self.parts {
             let (n, width) = walk.value(*x).shape();
             match rows {
@@ -200,8 +203,9 @@ impl Backward for Joined {
                 Some(rows) => {
                     let mut once = walk.take(n, d.cols());
                     gather::add_up(&mut once, true, rows, &d);
+                    let once = Arc::new(once);
                     self.part(*x, (from, overwrite), &once, (walk, sums.as_mut()));
-                    walk.give(once);
+                    walk.give_shared(once);
                 }
             }
             from += width;
@@ -209,6 +213,6 @@ impl Backward for Joined {
         if let Some(sums) = sums {
             sums.finish(walk, &[self.weight, self.bias]);
         }
-        walk.give(d);
+        walk.give_shared(d);
     }
 }

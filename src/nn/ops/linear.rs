@@ -1,10 +1,13 @@
 //! The linear layer: `y = x Wᵀ + b`.
 
+use std::sync::Arc;
+
 use crate::device::Device;
 use crate::device::cuda::layers::Put;
 use crate::device::matmul::{Into, matmul};
 use crate::nn::cpu::linear as cpu;
 use crate::nn::cuda::linear as cuda;
+use crate::nn::cuda::sums::Rows;
 use crate::nn::tape::Walk;
 use crate::nn::{ParamId, Tape, Tensor, Var};
 
@@ -21,10 +24,9 @@ impl Tape<'_> {
         forward(&mut y, self.value(x), w, b);
         let training = self.training();
         self.push_with(y, training, move |_, d, walk| {
-            backward_parameters(walk, &d, walk.value(x), weight, bias);
-            let w = walk.parameter(weight);
+            let (w, value) = (walk.parameter(weight), walk.value(x));
             walk.flow_with(x, |dx, overwrite| backward_input(dx, overwrite, &d, w));
-            walk.give(d);
+            backward_parameters(walk, Arc::new(d), Rows::Lasting(value), weight, bias);
         })
     }
 }
@@ -56,26 +58,27 @@ pub(super) fn forward(y: &mut Tensor, x: &Tensor, w: &Tensor, b: Option<&Tensor>
     }
 }
 
-/// Adds `dᵀ x` to the weight's gradient and the column sums of `d` to the bias's.
-pub(super) fn backward_parameters(
-    walk: &mut Walk<'_>,
-    d: &Tensor,
-    x: &Tensor,
+/// Adds `dᵀ x` to the weight's gradient and the column sums of `d` to the bias's, and gives `d` back.
+pub(super) fn backward_parameters<'a>(
+    walk: &mut Walk<'a>,
+    d: Arc<Tensor>,
+    x: Rows<'a>,
     w: ParamId,
     b: Option<ParamId>,
 ) {
     match walk.device {
         Device::Cpu => {
             let (dw, overwrite) = walk.gradient(w);
-            matmul(dw.view_mut(), Into::over(overwrite), 1.0, d.view().t(), x.view());
+            matmul(dw.view_mut(), Into::over(overwrite), 1.0, d.view().t(), x.get().view());
             if let Some(b) = b {
                 let (db, overwrite) = walk.gradient(b);
                 cpu::column_sums(db.data_mut(), d.data(), overwrite);
             }
+            walk.give_shared(d);
         }
         Device::Cuda(work) => {
             let ids: Vec<ParamId> = [w].into_iter().chain(b).collect();
-            cuda::backward_parameters(work, d, x, b.is_some()).finish(walk, &ids);
+            cuda::backward_parameters(work, Rows::Made(d), x, b.is_some()).finish(walk, &ids);
         }
     }
 }

@@ -1,11 +1,14 @@
 //! Recurrent cells with the layout of `torch.nn.GRUCell` and `torch.nn.RNNCell`.
 
+use std::sync::Arc;
+
 use crate::device::Device;
 use crate::device::cuda::layers as gpu;
 use crate::device::matmul::{Into, View, ViewMut, matmul};
 use crate::nn::cpu::elementwise::accumulate;
 use crate::nn::cpu::linear::column_sums;
 use crate::nn::cpu::recurrent as cpu;
+use crate::nn::cuda::sums::Rows;
 use crate::nn::tape::{Backward, Walk};
 use crate::nn::{ParamId, Tape, TapePool, Tensor, Var};
 
@@ -144,12 +147,15 @@ impl Tape<'_> {
                     gpu::rnn_backward(context, result.on_gpu()?, result.data_len(), d.on_gpu_mut()?)
                 }),
             }
-            linear::backward_parameters(walk, &d, walk.value(x), p.w_ih, Some(p.b_ih));
-            linear::backward_parameters(walk, &d, walk.value(h), p.w_hh, Some(p.b_hh));
+            let d = Arc::new(d);
+            for (x, w, b) in [(x, p.w_ih, p.b_ih), (h, p.w_hh, p.b_hh)] {
+                let value = Rows::Lasting(walk.value(x));
+                linear::backward_parameters(walk, d.clone(), value, w, Some(b));
+            }
             let (w_ih, w_hh) = (walk.parameter(p.w_ih), walk.parameter(p.w_hh));
             walk.flow_with(x, |dx, overwrite| linear::backward_input(dx, overwrite, &d, w_ih));
             walk.flow_with(h, |dh, overwrite| linear::backward_input(dh, overwrite, &d, w_hh));
-            walk.give(d);
+            walk.give_shared(d);
         })
     }
 }
@@ -174,7 +180,9 @@ impl Backward for Gru {
         }
         // Nothing was in the gradient before: then part of it is what W_hh gets, too.
         let joined = joined && walk.gradient_is_fresh(p.w_ih);
-        linear::backward_parameters(walk, &gates, walk.value(x), p.w_ih, Some(p.b_ih));
+        let (gates, hidden) = (Arc::new(gates), Arc::new(hidden));
+        let value = Rows::Lasting(walk.value(x));
+        linear::backward_parameters(walk, gates.clone(), value, p.w_ih, Some(p.b_ih));
         let (w_ih, w_hh) = (walk.parameter(p.w_ih), walk.parameter(p.w_hh));
         if *walk.device == Device::Cpu {
             let both = joined.then(|| {
@@ -183,7 +191,8 @@ impl Backward for Gru {
             });
             backward_hidden(walk, &p, (&gates, &hidden), (walk.value(h), both));
         } else {
-            linear::backward_parameters(walk, &hidden, walk.value(h), p.w_hh, Some(p.b_hh));
+            let value = Rows::Lasting(walk.value(h));
+            linear::backward_parameters(walk, hidden.clone(), value, p.w_hh, Some(p.b_hh));
         }
         walk.flow_with(x, |dx, overwrite| linear::backward_input(dx, overwrite, &gates, w_ih));
         if walk.needs(h) {
@@ -199,8 +208,8 @@ impl Backward for Gru {
         } else {
             walk.give(d);
         }
-        walk.give(gates);
-        walk.give(hidden);
+        walk.give_shared(gates);
+        walk.give_shared(hidden);
     }
 
     fn release(self: Box<Self>, pool: &mut TapePool) {

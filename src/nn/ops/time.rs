@@ -128,7 +128,7 @@ pub(super) fn backward_on_gpu(
     let waves = Waves::of(work, &TimeEncoder::Trained { w, b }, walk.parameters());
     let (rows, stride) = d.shape();
     let sums = Sums::of(work, [pieces_of(rows), 2 * dim], |context, partials| {
-        time_backward(context, deltas.get()?, waves.get()?, (d.on_gpu()?, first, stride), partials)
+        time_backward(context, (deltas.get()?, rows), waves.get()?, (d.on_gpu()?, first, stride), partials)
     });
     sums.finish(walk, &[w, b]);
 }

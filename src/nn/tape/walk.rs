@@ -1,7 +1,9 @@
 //! [`Walk`]: a tape while it is walked backward, as its operations see it: values to read, gradients to add to, memory.
 
+use std::sync::Arc;
+
 use crate::device::Device;
-use crate::nn::cuda::sums::PendingSum;
+use crate::nn::cuda::sums::Later;
 use crate::nn::ops::elementwise::accumulate;
 use crate::nn::{Gradients, ParamId, Parameters, TapePool, Tensor};
 
@@ -13,8 +15,10 @@ pub(in crate::nn) struct Walk<'a> {
     pub(super) nodes: &'a [Node],
     pub(super) parameters: &'a Parameters,
     pub(super) pool: &'a mut TapePool,
-    pub(super) flowing: &'a mut [Option<Tensor>],
+    pub(super) flowing: Vec<Option<Tensor>>,
     pub(super) gradients: &'a mut Gradients,
+    /// What a GPU adds to gradients of parameters when the walk is done.
+    pub(in crate::nn) later: Later<'a>,
 }
 
 impl<'a> Walk<'a> {
@@ -33,11 +37,6 @@ impl<'a> Walk<'a> {
     /// The gradient of a parameter, and whether it is to be overwritten (`true`) or added to.
     pub(in crate::nn) fn gradient(&mut self, id: ParamId) -> (&mut Tensor, bool) {
         self.gradients.slot(id)
-    }
-
-    /// Has sums of a GPU added to a parameter's gradient when the walk is done.
-    pub(in crate::nn) fn add_later(&mut self, pending: PendingSum) {
-        self.gradients.add_later(pending);
     }
 
     /// Whether a parameter's gradient is to be overwritten.
@@ -69,6 +68,13 @@ impl<'a> Walk<'a> {
 
     pub(in crate::nn) fn give(&mut self, tensor: Tensor) {
         self.pool.give(tensor);
+    }
+
+    /// Gives back what others may share, if nobody does.
+    pub(in crate::nn) fn give_shared(&mut self, tensor: Arc<Tensor>) {
+        if let Some(tensor) = Arc::into_inner(tensor) {
+            self.give(tensor);
+        }
     }
 
     pub(in crate::nn) fn pool(&mut self) -> &mut TapePool {

@@ -50,7 +50,7 @@ impl Learned {
         let count = ROWS - fewer;
         let layout = Layout::dense(WIDTH);
         let part = Part { table: (&self.gradient, layout), shape: [ROWS, WIDTH], list: Some(&self.list) };
-        add_rows(on.context(), part, count, Put::ADD, (&mut sums, layout))?;
+        add_rows(on.context(), part, None, count, Put::ADD, (&mut sums, layout))?;
         if clear {
             relu_backward(on.context(), &mut sums, &self.gradient, ROWS * WIDTH)?;
         }

@@ -13,7 +13,7 @@
 // EVERGRAPH_STANDIN_MODE        late; eager: operations run when they are asked for; or paced: no kernel runs and nothing
 //                               is copied to the device, each takes the time below beside the host, and all that comes
 //                               back is 1.0, which shows what of a step the host takes beside a GPU of that speed
-// EVERGRAPH_STANDIN_BESIDE      paced, 1: streams that were made with a priority do what they are asked, as fast as the
+// EVERGRAPH_STANDIN_BESIDE      paced, 1: streams of the least priority do what they are asked, as fast as the
 //                               host does it, so that samples are samples
 // EVERGRAPH_STANDIN_KERNEL_NS   paced: of one kernel, 12,000
 // EVERGRAPH_STANDIN_COPY_NS     paced: of one copy, 4,000, and
@@ -28,7 +28,6 @@
 #include "driver.hpp"
 
 #include <sys/prctl.h>
-#include <thread>
 
 using namespace standin;
 
@@ -246,7 +245,7 @@ API int cuStreamCreateWithPriority(void** handle, unsigned flags, int priority) 
     if (priority < -5 || priority > 0) return INVALID_VALUE;
     if (int refused = cuStreamCreate(handle, flags)) return refused;
     std::lock_guard<std::mutex> guard(lock);
-    ((Stream*)*handle)->beside = true;
+    ((Stream*)*handle)->beside = priority == 0;
     return SUCCESS;
 }
 
@@ -391,6 +390,10 @@ API int cuMemHostRegister_v2(void* at, size_t bytes, unsigned flags) {
     ENTER;
     const unsigned device_map = 2;
     if (!at || bytes == 0) return INVALID_VALUE;
+    // A driver may allow it in a relaxed capture.
+    for (auto& stream : context->streams) {
+        if (stream->capture && stream->capture->thread == std::this_thread::get_id()) return breaks(*stream);
+    }
     if (context->host(at, bytes) != Host::Ordinary) return HOST_MEMORY_ALREADY_REGISTERED;
     context->registered[(u64)at] = {bytes, (flags & device_map) != 0};
     // Pinned memory is there from the beginning.

@@ -18,6 +18,7 @@
 #include <mutex>
 #include <set>
 #include <sys/mman.h>
+#include <thread>
 
 namespace standin {
 
@@ -142,13 +143,14 @@ struct Operation {
 struct Capture {
     Operations operations;
     bool invalid = false;
+    std::thread::id thread = std::this_thread::get_id();
 };
 
 struct Stream {
     std::deque<Operation> queue;
     std::unique_ptr<Capture> capture;
     bool alive = true;
-    // Whether it was made with a priority, for work beside that of others.
+    // Whether it was made with the least priority, for work beside that of others.
     bool beside = false;
     // In the paced mode, when all that was asked of it is over.
     Clock::time_point over = {};

@@ -253,6 +253,7 @@ static void what_cannot_be_captured_ends_the_capture() {
     ends(cuStreamWaitEvent(f.one, event, 0), CAPTURE_ISOLATION);
     ends(cuMemcpyHtoDAsync_v2(at, &ordinary, 1, f.one), CAPTURE_UNSUPPORTED);
     ends(cuMemAllocAsync(&more, 1, f.one), CAPTURE_UNSUPPORTED);
+    ends(cuMemHostRegister_v2(&ordinary, 1, 2), CAPTURE_UNSUPPORTED);
     // Another stream goes on meanwhile.
     OK(cuMemAllocAsync(&more, 1, f.two));
     OK(cuStreamSynchronize(f.two));

@@ -104,7 +104,7 @@ fn rows_of_several_tables_are_joined_on_a_gpu() {
     assert!(error.contains("tables: 4 values, and 5 are needed"), "{error}");
     let short = on.copy(&[0_u32; 2]);
     let part = Part { list: Some(&short), ..part };
-    let error = add_rows(on.context(), part, 3, Put::ADD, (&mut out, Layout::dense(4))).unwrap_err();
+    let error = add_rows(on.context(), part, None, 3, Put::ADD, (&mut out, Layout::dense(4))).unwrap_err();
     assert!(error.to_string().contains("the list of rows: 2 values"), "{error}");
 }
 
@@ -135,13 +135,25 @@ fn rows_are_added_and_their_gradients_spread_on_a_gpu_as_on_the_tape() {
         let part =
             Part { table: (&on_table, Layout::dense(cols)), shape: [rows, cols], list: Some(&on_index) };
         let (mut out, layout) = (on.copy(&x), Layout::dense(cols));
-        add_rows(on.context(), part, readers, Put::ADD.rectified(), (&mut out, layout)).unwrap();
+        let put = Put::ADD.rectified();
+        add_rows(on.context(), part, None, readers, put, (&mut out, layout)).unwrap();
         assert_eq!(bits(&out.copy_to_host().unwrap()), bits(&value), "{readers} rows of {cols} added");
+        let (on_x, mut sum) = (on.copy(&x), on.room(readers * cols));
+        let before = Part { table: (&on_x, layout), shape: [readers, cols], list: None };
+        add_rows(on.context(), part, Some(before), readers, put, (&mut sum, layout)).unwrap();
+        assert_eq!(
+            bits(&sum.copy_to_host().unwrap()),
+            bits(&value),
+            "{readers} rows of {cols} added to others"
+        );
+        let narrow = Part { shape: [readers, cols - 1], ..before };
+        let error = add_rows(on.context(), part, Some(narrow), readers, put, (&mut sum, layout)).unwrap_err();
+        assert!(error.to_string().contains("columns to add to: "), "{error}");
         let mut back = on.copy(&d);
         relu_backward(on.context(), &mut back, &out, readers * cols).unwrap();
         assert_eq!(bits(&back.copy_to_host().unwrap()), bits(&gradients[0]), "the rectifier's gradient");
         let mut copied = on.room(readers * cols);
-        add_rows(on.context(), part, readers, Put::REPLACE, (&mut copied, layout)).unwrap();
+        add_rows(on.context(), part, None, readers, Put::REPLACE, (&mut copied, layout)).unwrap();
         let plain: Vec<f32> =
             index.iter().flat_map(|&row| table[row as usize * cols..][..cols].to_vec()).collect();
         assert_eq!(bits(&copied.copy_to_host().unwrap()), bits(&plain), "{readers} rows of {cols} copied");
@@ -195,12 +207,12 @@ fn values_are_dropped_on_a_gpu_bit_for_bit_as_on_the_tape() {
             let x = tape.param(parameters.find("x").unwrap());
             tape.dropout(x, p, key)
         });
-        let (mut x, mut d) = (on.copy(&x), on.copy(&d));
-        drop_out(on.context(), Mask::new(p, key), &mut x, count).unwrap();
-        drop_out(on.context(), Mask::new(p, key), &mut d, count).unwrap();
-        assert_eq!(bits(&x.copy_to_host().unwrap()), bits(&value), "{count} values, {p}");
-        assert_eq!(bits(&d.copy_to_host().unwrap()), bits(&gradients[0]), "{count} gradients, {p}");
-        let error = drop_out(on.context(), Mask::new(p, key), &mut x, count + 1).unwrap_err().to_string();
+        let (x, mut out, mask) = (on.copy(&x), on.room(count), Mask::new(p, key));
+        drop_out(on.context(), mask, &x, count, &mut out).unwrap();
+        assert_eq!(bits(&out.copy_to_host().unwrap()), bits(&value), "{count} values, {p}");
+        drop_out(on.context(), mask, &on.copy(&d), count, &mut out).unwrap();
+        assert_eq!(bits(&out.copy_to_host().unwrap()), bits(&gradients[0]), "{count} gradients, {p}");
+        let error = drop_out(on.context(), mask, &x, count + 1, &mut out).unwrap_err().to_string();
         assert!(error.contains(&format!("values: {count} values")), "{error}");
     }
 }

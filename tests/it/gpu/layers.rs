@@ -131,10 +131,17 @@ fn times_are_encoded_on_a_gpu_bit_for_bit() {
         let same = bits(&out.copy_to_host().unwrap()) == bits(&value);
         assert!(same || !twin_fuses(), "{rows} encodings of {dim}");
         let mut partials = on.room(pieces_of(rows) * 2 * dim);
-        time_backward(on.context(), &deltas, (&w, &b), (&d, first, stride), &mut partials).unwrap();
+        time_backward(on.context(), (&deltas, deltas.len()), (&w, &b), (&d, first, stride), &mut partials)
+            .unwrap();
         let sums = summed(&cuda, [pieces_of(rows), 2 * dim], &partials);
         agree(&sums, wide(&gradients.concat()), "gradients of frequencies and phases");
-        let error = time_backward(on.context(), &deltas, (&w, &b), (&d, first + 6, stride), &mut partials);
+        let error = time_backward(
+            on.context(),
+            (&deltas, deltas.len()),
+            (&w, &b),
+            (&d, first + 6, stride),
+            &mut partials,
+        );
         assert!(error.unwrap_err().to_string().contains("gradients: "), "one row too far is refused");
     }
 }

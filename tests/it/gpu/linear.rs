@@ -1,9 +1,12 @@
 //! Linear layers on a GPU, forward and backward, within 1e-4 of sums in 64 bits, wherever their rows lie.
 
+use std::sync::Arc;
+
 use evergraph::device::cuda::layers::{
-    Layout, LinearSizes, Put, linear_forward, linear_input, linear_pieces, linear_weights,
+    Layout, LinearSizes, Matrix, MatrixMut, Put, WeightGradient, WeightSums, linear_forward, linear_input,
+    linear_pieces, linear_weights,
 };
-use evergraph::device::cuda::{CudaBuffer, CudaError};
+use evergraph::device::cuda::{Cuda, CudaBuffer, CudaError, CudaWork};
 
 use super::layers::{On, agree, summed};
 use super::{Draws, gpu, small};
@@ -128,10 +131,27 @@ fn check([rows, inputs, outputs, parts]: [usize; 4], beyond: usize, seed: u64) {
     let all = weights + outputs;
     let mut found: Vec<Vec<u32>> = Vec::new();
     for _ in 0..2 {
-        let mut partials = on.room(pieces * all);
-        let given = (&on_d, d.layout);
-        let wanted = (all, Some(weights));
-        linear_weights(on.context(), sizes, given, from_a, wanted, (&mut partials, w.layout)).unwrap();
+        // Beside them, in the same launch, those of another layer, and pieces that the rows do not reach.
+        let (mut partials, mut others) = (on.room(pieces * all), on.room((pieces + 2) * (weights + 3)));
+        let product = |at, bias| WeightGradient { sizes, d: (&on_d, d.layout), a: from_a, at, bias };
+        let sums = [
+            (&mut partials, all, pieces, product(w.layout, Some(weights))),
+            (&mut others, weights + 3, pieces + 2, product(w.layout.at(3), None)),
+        ];
+        let sums = sums.map(|(partials, step, pieces, product)| WeightSums {
+            partials,
+            step,
+            pieces,
+            products: vec![product],
+        });
+        linear_weights(&CudaWork::new(cuda.clone()), sums).unwrap();
+        let (given, others) = (partials.copy_to_host().unwrap(), others.copy_to_host().unwrap());
+        for (piece, found) in others.chunks(weights + 3).enumerate() {
+            assert!(found[..3].iter().all(|value| value.is_nan()), "{what}: values before were written");
+            let expected =
+                given.chunks(all).nth(piece).map_or(vec![0.0; weights], |piece| piece[..weights].to_vec());
+            assert_eq!(found[3..], expected, "{what}: piece {piece}");
+        }
         let sums = summed(&cuda, [pieces, all], &partials);
         let of_weights =
             (0..parts).flat_map(|p| (0..outputs).flat_map(move |o| (0..inputs).map(move |i| (p, o, i))));
@@ -166,6 +186,17 @@ fn products_on_a_gpu_are_those_of_sums_in_64_bits() {
     }
 }
 
+/// Asks for the partial sums of one product, by so many pieces, `step` values apart.
+fn weigh(
+    cuda: &Arc<Cuda>,
+    (sizes, d, a): (LinearSizes, Matrix<'_>, Matrix<'_>),
+    (pieces, step, bias): (usize, usize, Option<usize>),
+    (partials, at): MatrixMut<'_>,
+) -> Result<(), CudaError> {
+    let products = vec![WeightGradient { sizes, d, a, at, bias }];
+    linear_weights(&CudaWork::new(cuda.clone()), [WeightSums { partials, step, pieces, products }])
+}
+
 #[test]
 fn products_of_nothing_are_nothing_and_what_does_not_fit_is_refused() {
     let cuda = gpu();
@@ -180,13 +211,13 @@ fn products_of_nothing_are_nothing_and_what_does_not_fit_is_refused() {
     let no_rows = LinearSizes::new([0, 4, 2]);
     let mut partials = on.copy::<f32>(&[]);
     let into = (&mut partials, layout(4));
-    linear_weights(on.context(), no_rows, (&a, layout(2)), (&a, layout(4)), (8, None), into).unwrap();
+    weigh(&cuda, (no_rows, (&a, layout(2)), (&a, layout(4))), (0, 8, None), into).unwrap();
 
     let message = |result: Result<(), CudaError>| result.unwrap_err().to_string();
     let (mut partials, nothing) = (on.room(6), LinearSizes::new([3, 0, 2]));
     let into = (&mut partials, layout(0));
-    let error =
-        message(linear_weights(on.context(), nothing, (&a, layout(2)), (&a, layout(0)), (2, Some(0)), into));
+    let given = (nothing, (&a, layout(2)), (&a, layout(0)));
+    let error = message(weigh(&cuda, given, (1, 2, Some(0)), into));
     assert!(error.contains("columns beside a bias: 0 values, and 1 are needed"), "{error}");
     let sizes = LinearSizes::new([3, 4, 2]);
     let from = ((&a, layout(4)), (&w, layout(4)));
@@ -212,10 +243,23 @@ fn products_of_nothing_are_nothing_and_what_does_not_fit_is_refused() {
     assert!(error.contains("results: 11 values, and 12 are needed"), "{error}");
     let mut partials = on.room(7);
     let into = (&mut partials, layout(4));
-    let error = message(linear_weights(on.context(), sizes, (&d, layout(2)), from.0, (8, None), into));
+    let given = (sizes, (&d, layout(2)), from.0);
+    let error = message(weigh(&cuda, given, (1, 8, None), into));
     assert!(error.contains("partial sums: 7 values, and 8 are needed"), "{error}");
     let mut partials = on.room(9);
     let into = (&mut partials, layout(4));
-    let error = message(linear_weights(on.context(), sizes, (&d, layout(2)), from.0, (10, Some(8)), into));
+    let error = message(weigh(&cuda, given, (1, 10, Some(8)), into));
     assert!(error.contains("partial sums: 9 values, and 10 are needed"), "{error}");
+    let mut partials = on.room(10);
+    let error = message(weigh(&cuda, given, (0, 10, Some(8)), (&mut partials, layout(4))));
+    assert!(error.contains("pieces: 0 values, and 1 are needed"), "{error}");
+
+    // Columns behind those of the inputs are zeros, where they are wanted.
+    let mut da = on.room(3 * 7);
+    let (d, w) = ((&d, layout(2)), (&w, layout(4)));
+    linear_input(on.context(), sizes.padded(6), d, w, Put::REPLACE, (&mut da, layout(7))).unwrap();
+    for row in da.copy_to_host().unwrap().chunks(7) {
+        assert_eq!(row[..6], [2.0, 2.0, 2.0, 2.0, 0.0, 0.0]);
+        assert!(row[6].is_nan());
+    }
 }

@@ -97,11 +97,17 @@ fn rows_are_cleared_and_replaced_on_a_gpu() {
         clear_rows(on.context(), &rows, 4, columns, &mut found).unwrap();
         same(&found, &cleared, "cleared");
         let (mut found, from) = (on.copy(&table), on.copy(&from));
-        put_rows(on.context(), &rows, 4, columns, &from, &mut found).unwrap();
+        let part = |list| Part { table: (&from, Layout::dense(columns)), shape: [4, columns], list };
+        put_rows(on.context(), &rows, 4, part(None), &mut found).unwrap();
         same(&found, &replaced, "replaced");
+        // The second is named and not there, and a row that its table does not have is zeros.
+        let (mut found, names) = (on.copy(&table), on.copy(&[9_u32, 1, 2, 3]));
+        put_rows(on.context(), &rows, 4, part(Some(&names)), &mut found).unwrap();
+        replaced[3 * columns..][..columns].fill(0.0);
+        same(&found, &replaced, "replaced by those of a list");
         refused(clear_rows(on.context(), &rows, 6, columns, &mut found), "rows: ");
-        refused(put_rows(on.context(), &rows, 6, columns, &from, &mut found), "rows: ");
-        refused(put_rows(on.context(), &rows, 5, columns, &from, &mut found), "values: ");
+        refused(put_rows(on.context(), &rows, 6, part(None), &mut found), "rows: ");
+        refused(put_rows(on.context(), &rows, 5, part(Some(&names)), &mut found), "the list of rows: ");
         refused(clear_empty(on.context(), &rows, 6, columns, &mut found), "slots: ");
         refused(clear_empty(on.context(), &rows, 5, columns * 5, &mut found), "rows: ");
     }
@@ -197,7 +203,14 @@ fn rows_of_slots_are_put_together_and_their_gradients_taken_apart_on_a_gpu() {
         agree(&dx, wide(&gradients[0]), "gradient of nodes");
         let pieces = pieces_of(count);
         let mut partials = on.room(pieces * 2 * time);
-        time_backward(on.context(), &deltas, (&w, &b), (&d, node + edge, width), &mut partials).unwrap();
+        time_backward(
+            on.context(),
+            (&deltas, deltas.len()),
+            (&w, &b),
+            (&d, node + edge, width),
+            &mut partials,
+        )
+        .unwrap();
         let sums = summed(&cuda, [pieces, 2 * time], &partials);
         agree(&sums, wide(&gradients[1..].concat()), "gradients of frequencies and phases");
 

@@ -20,7 +20,7 @@ use crate::device::cuda::twins::{AdamStep, Mask};
 use crate::device::cuda::{Cuda, CudaWork};
 use crate::device::rng;
 use crate::nn::cuda::linear;
-use crate::nn::cuda::sums::Sums;
+use crate::nn::cuda::sums::{Rows::Lasting, Sums};
 use crate::nn::{Tensor, TimeEncoder};
 
 /// Sizes of the layers that are measured.
@@ -134,7 +134,8 @@ impl Bench {
         let mut forward = || linear::forward(&work, &mut out, Put::REPLACE, &x, whole, Some(&b));
         let mut backward = || {
             linear::backward_input(&work, &mut dx, true, &d, whole);
-            linear::backward_parameters(&work, &d, &x, true).add_up(&mut [&mut dw, &mut db]);
+            linear::backward_parameters(&work, Lasting(&d), Lasting(&x), true)
+                .add_up(&mut [&mut dw, &mut db]);
         };
         self.time_layer(
             "linear",
@@ -171,8 +172,10 @@ impl Bench {
                 let saved = (gates.on_gpu_mut()?, hidden.on_gpu_mut()?);
                 gru_backward(context, [rows, width], d.on_gpu_mut()?, saved, h.on_gpu()?)
             });
-            linear::backward_parameters(&work, gates, &x, true).add_up(&mut [&mut dw_ih, &mut db_ih]);
-            linear::backward_parameters(&work, hidden, &h, true).add_up(&mut [&mut dw_hh, &mut db_hh]);
+            linear::backward_parameters(&work, Lasting(gates), Lasting(&x), true)
+                .add_up(&mut [&mut dw_ih, &mut db_ih]);
+            linear::backward_parameters(&work, Lasting(hidden), Lasting(&h), true)
+                .add_up(&mut [&mut dw_hh, &mut db_hh]);
             linear::backward_input(&work, &mut dx, true, gates, of_x);
             linear::backward_input(&work, &mut d, false, hidden, of_h);
         };

@@ -77,13 +77,33 @@ kernels! {
               writes a row of the result for each.";
     }
 
+    /// The rows of `out`, of as many columns as `part` has, that the first `count` of `rows` name become those of
+    /// `part`, in order; no row is to be named twice, and one that there is not is left out.
+    pub fn put_rows = put_rows(rows: &Rows, count: usize, part: Part<'_>, out: &mut Floats) {
+        let operation = "replacing rows";
+        let columns = part.shape[1];
+        pass read(rows, count, "rows"), u64(count), u64(out.len() / columns),
+            built(RowPart, |launch| part.twin(&mut launch, operation)?), write(out, 0, "rows");
+        then part.check(operation, count)?;
+        grid count.saturating_mul(LANES), THREADS;
+        skip count == 0 || columns == 0;
+        text "{count} rows of {columns}";
+        safe "As for [`join_rows`], and the kernel writes rows that there are.";
+    }
+
     /// The first `count` rows of `out` become those of `part`, or have them added, and are rectified if asked for.
-    pub fn add_rows = add_rows(part: Part<'_>, count: usize, put: Put, (out, layout): MatrixMut<'_>) {
+    /// They are added to those of `before`, if given, else to what is there.
+    pub fn add_rows = add_rows(
+        part: Part<'_>, before: Option<Part<'_>>, count: usize, put: Put, (out, layout): MatrixMut<'_>,
+    ) {
         let operation = "adding rows";
         let columns = part.shape[1];
-        pass built(RowPart, |launch| part.twin(&mut launch, operation)?), u64(count), u64(layout.stride),
-            bits(put.bits()), rows_mut(out, layout, [count, columns, 1], "results");
-        then part.check(operation, count)?;
+        let width = before.map_or(columns, |before| before.shape[1]);
+        check ("columns to add to", width, columns);
+        pass built(RowPart, |launch| part.twin(&mut launch, operation)?),
+            built(RowPart, |launch| before.map_or(Ok(RowPart::default()), |part| part.twin(&mut launch, operation))?),
+            u64(count), u64(layout.stride), bits(put.bits()), rows_mut(out, layout, [count, columns, 1], "results");
+        then [Some(part), before].iter().flatten().try_for_each(|part| part.check(operation, count))?;
         grid count.saturating_mul(LANES), THREADS;
         skip count == 0 || columns == 0;
         text "{count} rows of {columns}";
@@ -130,14 +150,13 @@ kernels! {
         safe "Both have `count` values, and the kernel goes no further.";
     }
 
-    /// Multiplies the first `count` of `values` by the factors of `mask`.
-    pub fn drop_out = drop_out(mask: Mask, values: &mut Floats, count: usize) {
+    /// The first `count` of `out` become those of `x`, times the factors of `mask`.
+    pub fn drop_out = drop_out(mask: Mask, x: &Floats, count: usize, out: &mut Floats) {
         let operation = "dropping values";
-        pass value(Mask, mask), write(values, count, "values"), u64(count);
+        pass value(Mask, mask), read(x, count, "values"), u64(count), write(out, count, "results");
         grid count.div_ceil(4), THREADS;
-        skip count == 0 || mask.drop == 0;
         text "{count} values";
-        safe "There are `count` values, and the kernel goes no further.";
+        safe "Both have `count` values, and the kernel goes no further.";
     }
 }
 

@@ -3,7 +3,8 @@
 //! reduced, what is done value by value, the loss and the bound of the gradients' norm, and Adam. The twins are under
 //! `nn/cpu`.
 //!
-//! What is computed element by element has the CPU's bits; sums run in another order, and agree to rounding.
+//! What is computed element by element has the CPU's bits, but for recurrent cells, where a compiler may fuse a product
+//! and a sum; sums run in another order. Both agree to rounding.
 //! Sums over rows are made in two steps: partial sums by a kernel of the layer, then [`sum_pieces`].
 
 pub(super) mod adam;
@@ -26,15 +27,17 @@ pub use attention::{Attention, AttentionSizes, attention_backward, attention_for
 pub use elementwise::{accumulate, add, gelu, gelu_backward, multiply, relu, rnn, rnn_backward, scale};
 pub use gru::{gru_backward, gru_forward};
 pub use joined::{
-    InverseIndex, Part, add_rows, drop_out, follow_list, join_rows, relu_backward, scatter_add_rows,
+    InverseIndex, Part, add_rows, drop_out, follow_list, join_rows, put_rows, relu_backward, scatter_add_rows,
 };
 pub use layer_norm::{layer_norm_backward, layer_norm_forward, layer_norm_parameters};
 pub use layout::{Layout, Matrix, MatrixMut, Put};
-pub use linear::{LinearSizes, linear_forward, linear_input, linear_pieces, linear_weights};
+pub use linear::{
+    LinearSizes, WeightGradient, WeightSums, linear_forward, linear_input, linear_pieces, linear_weights,
+};
 pub use loss::{bce, bce_backward, bound_norm, squares_pieces};
 pub use mixing::{MIXING_MAX, SlotMixer, mixing_backward, mixing_forward};
 pub use pieces::{Partials, pieces_of, sum_pieces};
-pub use reduce::{SlotGroups, broadcast_slots, clear_empty, clear_rows, put_rows, reduce_slots};
+pub use reduce::{SlotGroups, broadcast_slots, clear_empty, clear_rows, reduce_slots};
 pub use slot_rows::{SlotTimes, slot_rows};
 pub use time_encoding::{time_backward, time_encode};
 

@@ -1,4 +1,4 @@
-//! Sums and means over groups of rows, and rows that are cleared or replaced, as `kernels/reduce.cu`, which has the
+//! Sums and means over groups of rows, and rows that are cleared, as `kernels/reduce.cu`, which has the
 //! formulas. Numbers of rows are the GPU's to check: what a table does not have is left out.
 
 use super::{Floats, Rows};
@@ -64,18 +64,5 @@ kernels! {
         skip all == 0;
         text "{count} rows of {columns}";
         safe "There are as many slots and rows.";
-    }
-
-    /// The rows of `into`, of `columns` values, that the first `count` of `rows` name become those of `from`, in order;
-    /// no row is to be named twice.
-    pub fn put_rows = put_rows(rows: &Rows, count: usize, columns: usize, from: &Floats, into: &mut Floats) {
-        let operation = "replacing rows";
-        let all = product(operation, "values", &[count, columns])?;
-        pass read(rows, count, "rows"), u64(count), u32(columns, "columns"), u64(into.len() / columns),
-            read(from, all, "values"), write(into, 0, "rows");
-        grid count.saturating_mul(LANES), THREADS;
-        skip all == 0;
-        text "{count} rows of {columns}";
-        safe "As many rows are named and given, and the kernel writes those that there are.";
     }
 }

@@ -17,14 +17,14 @@ kernels! {
         safe "Everything has its rows, and the kernel goes no further.";
     }
 
-    /// `partials`, `[pieces_of(deltas), 2 dim]`: sums of the gradients of frequencies and, behind them, phases. The
-    /// gradient of encoding i is the `dim` values of `d` from `first + i * stride` on.
+    /// `partials`, `[pieces_of(rows), 2 dim]`: sums of the gradients of frequencies and, behind them, phases, of the
+    /// first `rows` of `deltas`. The gradient of encoding i is the `dim` values of `d` from `first + i * stride` on.
     pub fn time_backward = time_backward(
-        deltas: &Floats, (w, b): (&Floats, &Floats), (d, first, stride): (&Floats, usize, usize),
+        (deltas, rows): (&Floats, usize), (w, b): (&Floats, &Floats), (d, first, stride): (&Floats, usize, usize),
         partials: &mut Floats,
     ) {
         let operation = "encoding times backward";
-        let (rows, dim) = (deltas.len(), w.len());
+        let dim = w.len();
         let sums = product(operation, "partial sums", &[pieces_of(rows), 2, dim])?;
         let before = product(operation, "gradients", &[rows.saturating_sub(1), stride])?;
         let needed = if rows == 0 { 0 } else { before.saturating_add(first).saturating_add(dim) };

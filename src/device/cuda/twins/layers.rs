@@ -142,6 +142,10 @@ twins! {
         inner: u32,
         /// How many products.
         parts: u32,
+        /// Of the columns of the result, those that the right side has.
+        right_columns: u32,
+        /// 0.
+        unused: u32,
         /// Distance of rows on the left.
         left_stride: u64,
         /// On the right.
@@ -158,6 +162,28 @@ twins! {
         scale: f32,
         /// What happens with it, in bits.
         into: u32,
+    }
+
+    /// A product among those of one launch whose inner dimension is cut into pieces.
+    PieceProduct {
+        /// Rows of `f32`.
+        left: Address,
+        /// Rows of `f32`.
+        right: Address,
+        /// Results of the first piece.
+        out: Address,
+        /// Sizes and strides.
+        shape: Product,
+        /// Tiles of all parts and pieces of the products before this one in the table.
+        before: u64,
+        /// From the results of a piece to those of the next, in values.
+        piece_step: u64,
+        /// Where sums over the left side are behind the beginning of the results.
+        left_sums: u64,
+        /// Whether there are any.
+        has_left_sums: u32,
+        /// 0.
+        unused: u32,
     }
 
     /// A result that is summed, and where its terms begin in the table of terms.

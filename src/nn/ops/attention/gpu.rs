@@ -13,12 +13,12 @@ use crate::device::cuda::layers::{
 use crate::device::cuda::twins::Mask;
 use crate::device::cuda::{CudaError, CudaWork, PooledBuffer};
 use crate::nn::cpu::attention::Shape;
-use crate::nn::cuda::sums::Sums;
+use crate::nn::cuda::sums::{Product, Rows, Sums};
 use crate::nn::cuda::time::Waves;
 use crate::nn::cuda::{rows_to_read, whole, whole_mut};
 use crate::nn::list::Sent;
 use crate::nn::tape::Walk;
-use crate::nn::{Tape, Tensor, TimeEncoder};
+use crate::nn::{ParamId, Tape, Tensor, TimeEncoder};
 
 /// What both directions read, on the GPU.
 pub(super) struct Uploads {
@@ -54,7 +54,8 @@ impl Shape {
 
     /// Products with such a weight.
     fn folded(&self, rows: usize, scale: f32) -> LinearSizes {
-        LinearSizes::new([rows, self.width, self.head_width()]).parts(self.heads, scale)
+        let sizes = LinearSizes::new([rows, self.width, self.head_width()]);
+        sizes.parts(self.heads, scale).padded(self.on_gpu().padded())
     }
 }
 
@@ -101,7 +102,6 @@ impl Attention {
         let [w_q, w_k, w_v] = [self.w_q, self.w_k, self.w_v].map(|id| parameters.get(id));
         let (s, query) = (self.shape, tape.value(self.query));
         let (rows, width) = query.shape();
-        self.u.clear();
         work.run(|context| {
             let (sizes, q) = (LinearSizes::new([rows, width, s.model]), whole_mut(&mut self.q)?);
             linear_forward(context, sizes, whole(query)?, whole(w_q)?, None, Put::REPLACE, q)?;
@@ -122,23 +122,31 @@ impl Attention {
         (self.y, self.weights, self.uploads) = (y, weights, Some(uploads));
     }
 
+    /// Sums of the gradient of the weight of slots `id`, a product for each head of parts of the rows of `d` and `a`.
+    fn weight_sums<'a>(
+        work: &Arc<CudaWork>,
+        sizes: LinearSizes,
+        (d, a): ((Tensor, Layout), (Tensor, Layout)),
+        (walk, id, at): (&mut Walk<'a>, ParamId, Layout),
+    ) {
+        let mut sums = Sums::over_rows(work, sizes.rows, walk.parameter(id).data_len());
+        let [d, a] = [d, a].map(|(rows, layout)| (Rows::Made(Arc::new(rows)), layout));
+        sums.add(Product { sizes, d, a, at, bias: None });
+        sums.finish(walk, &[id]);
+    }
+
     /// The whole backward on a GPU, given the gradient of the result.
-    pub(super) fn backward_on_gpu(&self, work: &Arc<CudaWork>, d: &Tensor, walk: &mut Walk<'_>) {
-        let Some(uploads) = &self.uploads else { return };
+    pub(super) fn backward_on_gpu(mut self, work: &Arc<CudaWork>, d: Tensor, walk: &mut Walk<'_>) {
+        let Some(uploads) = self.uploads.take() else { return };
         let (s, nodes, query) = (self.shape, walk.value(self.nodes), walk.value(self.query));
-        let blocks = self.u.cols();
+        let (blocks, rows) = (self.u.cols(), query.rows());
         let mut dy = walk.take(s.seeds, blocks);
-        dy.clear();
-        // Of W_V and y.
-        let w_v = walk.parameter(self.w_v);
-        let mut sums = Sums::over_rows(work, s.seeds, w_v.data_len());
+        // Of y.
+        let (w_v, of_result) = (walk.parameter(self.w_v), s.folded(s.seeds, 1.0));
         work.run(|context| {
-            let (sizes, d) = (s.folded(s.seeds, 1.0), (d.on_gpu()?, s.head_parts()));
-            sums.weights(sizes, d, (self.y.on_gpu()?, s.block_parts()), (s.weight_parts(), None))?;
-            let into = (dy.on_gpu_mut()?, s.block_parts());
-            linear_input(context, sizes, d, (w_v.on_gpu()?, s.weight_parts()), Put::REPLACE, into)
+            let (weights, into) = ((w_v.on_gpu()?, s.weight_parts()), (dy.on_gpu_mut()?, s.block_parts()));
+            linear_input(context, of_result, (d.on_gpu()?, s.head_parts()), weights, Put::REPLACE, into)
         });
-        sums.finish(walk, &[self.w_v]);
         // Of u, and of slots' rows as far as they are wanted.
         let learned = matches!(self.time, TimeEncoder::Trained { .. });
         let wanted = (walk.needs(self.nodes), learned);
@@ -148,26 +156,34 @@ impl Attention {
         work.run(|context| {
             let saved = (self.y.on_gpu()?, self.weights.on_gpu()?, dy.on_gpu()?);
             let results = (du.on_gpu_mut()?, dx.on_gpu_mut()?);
-            attention_backward(context, &self.given(uploads, nodes, &waves)?, saved, wanted, results)
+            attention_backward(context, &self.given(&uploads, nodes, &waves)?, saved, wanted, results)
         });
-        // Of W_K and q.
-        let (du, w_k) = (self.by_query(du, walk), walk.parameter(self.w_k));
-        let mut dq = walk.take(query.rows(), s.model);
-        let mut sums = Sums::over_rows(work, query.rows(), w_k.data_len());
+        // Of q, W_K, W_V, W_Q and the query.
+        let (du, w_k, of_query) =
+            (self.by_query(du, walk), walk.parameter(self.w_k), s.folded(rows, s.scale()));
+        let mut dq = walk.take(rows, s.model);
         work.run(|context| {
-            let (sizes, du) = (s.folded(query.rows(), s.scale()), (du.on_gpu()?, s.block_parts()));
-            sums.weights(sizes, (self.q.on_gpu()?, s.head_parts()), du, (s.weight_parts(), None))?;
             let (weights, into) = ((w_k.on_gpu()?, s.weight_parts()), (dq.on_gpu_mut()?, s.head_parts()));
-            linear_forward(context, sizes, du, weights, None, Put::REPLACE, into)
+            linear_forward(
+                context,
+                of_query,
+                (du.on_gpu()?, s.block_parts()),
+                weights,
+                None,
+                Put::REPLACE,
+                into,
+            )
         });
-        sums.finish(walk, &[self.w_k]);
-        linear::backward_parameters(walk, &dq, query, self.w_q, None);
+        let [y, q] = [&mut self.y, &mut self.q].map(std::mem::take);
+        let (heads, blocks, at) = (s.head_parts(), s.block_parts(), s.weight_parts());
+        Self::weight_sums(work, of_result, ((d, heads), (y, blocks)), (walk, self.w_v, at));
+        Self::weight_sums(work, of_query, ((q, heads), (du, blocks)), (walk, self.w_k, at));
         let w_q = walk.parameter(self.w_q);
         walk.flow_with(self.query, |d, overwrite| linear::backward_input(d, overwrite, &dq, w_q));
+        linear::backward_parameters(walk, Arc::new(dq), Rows::Lasting(query), self.w_q, None);
         walk.flow_with(self.nodes, |dn, overwrite| gather::add_up(dn, overwrite, self.slots.values(), &dx));
         if let TimeEncoder::Trained { w, b } = self.time {
             time::backward_on_gpu(walk, (w, b), &uploads.deltas, (&dx, columns - s.time));
         }
-        [dy, du, dx, dq].into_iter().for_each(|t| walk.give(t));
     }
 }
