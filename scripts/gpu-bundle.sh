@@ -24,13 +24,18 @@ size() {
     bundle=$(du -sb "$BUNDLE" | cut -f 1)
     tree=$(git -c safe.directory='*' ls-files -z | xargs -0 du -cb | tail -n 1 | cut -f 1)
     say "$BUNDLE has $((bundle / MIB)) MiB, the tracked files $((tree / MIB)) MiB, of $((BYTES_MAX / MIB)) MiB together"
-    [ $((bundle + tree)) -le "$BYTES_MAX" ] || { say "error: too large by $(((bundle + tree - BYTES_MAX) / MIB + 1)) MiB"; exit 1; }
+    [ $((bundle + tree)) -le "$BYTES_MAX" ] && return
+    say "error: too large by $(((bundle + tree - BYTES_MAX) / MIB + 1)) MiB"
+    exit 1
 }
 
 if [ "${1:-}" = --size ]; then
     size
     exit
 fi
+
+describe() { git -c safe.directory='*' describe --always --dirty; }
+version=$(describe)
 
 cargo build --release --locked --bin evergraph
 cargo test --release --locked --no-run --test it
@@ -63,5 +68,7 @@ if [ -n "${DATA:-}" ]; then
     target/release/evergraph eval --events "$DATA/wikipedia.csv.gz" --model tgn --protocol prequential \
         --batch-events 600 --matmul-precision f32 --json "$BUNDLE/eval-cpu.json"
 fi
-git -c safe.directory='*' describe --always --dirty >"$BUNDLE/version"
+# Figures bear the version, so it has to be that of all that was built.
+[ "$(describe)" = "$version" ] || { say "error: the tree was $version and is $(describe): build once more"; exit 1; }
+echo "$version" >"$BUNDLE/version"
 size

@@ -12,7 +12,7 @@ asked, their softmax, and the mean of the rows by it.
 import json
 import sys
 
-from torch_gpu import Clock, torch_on_gpu
+from torch_gpu import Clock, torch_on_gpu, write
 
 NODE_ROWS = 10_000
 
@@ -90,10 +90,11 @@ def main(rows_path, out_path, *more):
     clock, layers = Clock(torch, device), Layers(torch, device)
     with open(rows_path, encoding="utf-8") as file:
         points = json.load(file).get("layers", [])
-    figures = [{"id": row["id"], "direction": row["direction"], "ways_seconds": seconds(torch, clock, layers, row)}
-            for row in points]
-    with open(out_path, "w", encoding="utf-8") as file:
-        json.dump({"peer": f"torch {torch.__version__}", "rows": figures}, file, indent=1)
+    figures = []
+    for row in points:
+        ways = seconds(torch, clock, layers, row)
+        figures.append({"id": row["id"], "direction": row["direction"], "ways_seconds": ways})
+        write(out_path, {"peer": f"torch {torch.__version__}", "rows": figures})
 
 
 if __name__ == "__main__":

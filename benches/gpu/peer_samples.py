@@ -10,14 +10,13 @@ other. It is timed eagerly and as a captured graph, and the faster counts. Befor
 a list of edges.
 """
 
-import json
 import random
 import statistics
 import sys
 import time
 
 import read_events
-from torch_gpu import torch_on_gpu
+from torch_gpu import torch_on_gpu, write
 
 BATCH_EVENTS, FANOUT, RUNS = 600, 10, 5
 # Batches compared, and seeds of each.
@@ -134,8 +133,7 @@ def main(events, out_path, *more):
     rates = measure(torch, device, table, seeds)
     figures = {"peer": f"torch {torch.__version__}, a search written for it", "batches": len(seeds),
             "recent_1x10_batches_per_second": max(rates.values()), "ways_batches_per_second": rates}
-    with open(out_path, "w", encoding="utf-8") as file:
-        json.dump(figures, file, indent=1)
+    write(out_path, figures)
 
 
 if __name__ == "__main__":

@@ -6,8 +6,9 @@ verified kernels is written from the fingerprints by `UPDATE=1 cargo test --test
     publish.py            writes page and lines anew from the published results
     publish.py --check    only reports whether they are up to date
 
-Results are named after GPU and date; a later run of the same day takes their place. verified.json holds for each file
-of kernels and each architecture of GPUs the fingerprint when all parity tests passed last, and where that was.
+Results are named after GPU and date. A later run of the same day takes their place if it has run all their steps, and
+with --replace in any case. verified.json holds for each file of kernels and each architecture of GPUs the fingerprint
+when all parity tests passed last, and where that was.
 """
 
 import json
@@ -89,13 +90,23 @@ def with_lines(text, lines):
     return before + BEGIN + "\n" + lines + "\n" + END + rest.split(END)[1]
 
 
-def take(out, folder, kernels):
+def ran(document):
+    """Steps that ran to their end; tests run apart only after a failure."""
+    return {step["step"] for step in document.get("steps", []) if "ok" in step} - {"tests-apart"}
+
+
+def take(out, folder, kernels, replace):
     """Copies the results of a run, and notes what it verified."""
     document = report.read(out / "gpu-check.json")
     if not document:
         sys.exit(f"{out / 'gpu-check.json'} is missing or not whole")
     if document["quick"]:
         sys.exit("a quick run measures nothing and is not published")
+    path = folder / f"{name_of(document)}.json"
+    lost = sorted(ran(report.read(path)) - ran(document))
+    if lost and not replace:
+        sys.exit(f"{path.name} of an earlier run has steps that {out / 'gpu-check.json'} lacks: {', '.join(lost)}. Run "
+                 "gpu-check.sh with the parts of that run (PARTS), or publish with --replace")
     folder.mkdir(parents=True, exist_ok=True)
     for end in ("json", "log"):
         shutil.copy(out / f"gpu-check.{end}", folder / f"{name_of(document)}.{end}")
@@ -119,7 +130,7 @@ def files(root):
 def main(root, arguments):
     check = "--check" in arguments
     for out in (Path(argument) for argument in arguments if not argument.startswith("--")):
-        take(out, root / "docs" / "benchmarks" / "gpu", root / "kernels")
+        take(out, root / "docs" / "benchmarks" / "gpu", root / "kernels", "--replace" in arguments)
     for path, text in files(root):
         if not check:
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -18,7 +18,6 @@ import platform
 import statistics
 import subprocess
 import sys
-import traceback
 
 import targets
 
@@ -33,15 +32,18 @@ DAEMONS, PEERS_CONTINUAL = ("learn-0", "learn-172"), ("pyg-continual-0", "pyg-co
 GPU_FIELDS = ("name", "driver_version", "memory.total", "pcie.link.gen.current", "pcie.link.width.current",
                "pcie.link.gen.max", "pcie.link.width.max", "clocks.sm", "clocks.max.sm", "power.limit")
 CHECKED = ("ok    device", "ok    cuda", "FAULT")
+# Of a line about a test that was skipped.
+LINE_CHARS_MAX = 200
 
 
 def read(path):
     """A document, or nothing where its step left none or half of one."""
     try:
         with open(path, encoding="utf-8") as file:
-            return json.load(file)
+            found = json.load(file)
     except (OSError, ValueError):
         return {}
+    return found if isinstance(found, dict) else {}
 
 
 def read_lines(path):
@@ -66,7 +68,7 @@ def steps_of(lines):
 
 def verified(steps, fingerprints, quick):
     """Fingerprints of the kernels that ran by file, if all parity tests passed with them; a quick run has only some."""
-    passed = {step["step"] for step in steps if step.get("ok")}
+    passed = {step["step"] for step in steps if targets.passes(step)}
     return fingerprints.get("files", {}) if {"smoke", "tests"} <= passed and not quick else {}
 
 
@@ -83,6 +85,8 @@ def gather(folder, quick=False):
     fingerprints = part("fingerprints.json")
     document["verified"] = verified(document["steps"], fingerprints, quick)
     document["architecture"] = fingerprints.get("architecture")
+    # Every step that runs tests adds its own.
+    document["tests_skipped"] = list(dict.fromkeys(read_lines(os.path.join(folder, "skips.txt"))))
     document["check"] = [line for line in read_lines(os.path.join(folder, "check.log")) if line.startswith(CHECKED)]
     return document
 
@@ -264,7 +268,10 @@ def layer_table(document):
     return lines
 
 
-def target_table(judged):
+def target_table(document):
+    judged = document["targets"]
+    if not judged:
+        return ["a quick run: no target is judged"]
     wide = max(len(each["what"]) for each in judged)
     aim = max(len(each["target"]) for each in judged)
     lines = ["targets", f"{'':<{wide}}  {'target':<{aim}}  {'':<12}  measured"]
@@ -287,14 +294,23 @@ def step_lines(document):
                          "with --resume")
         elif not step["ok"]:
             lines.append(f"FAILED  {step['step']}: {step.get('why') or 'its output is in gpu-check.log'}")
-    return lines
+    return lines + [f"skipped {line}"[:LINE_CHARS_MAX] for line in document.get("tests_skipped", [])]
 
 
 def table(document):
-    parts = [row_table(document), sample_table(document), layer_table(document), training_table(document),
-             continual_table(document), accuracy_lines(document), target_table(document["targets"]) if document["targets"] else
-             ["a quick run: no target is judged"], step_lines(document)]
-    return "\n\n".join("\n".join(part) for part in parts if part)
+    parts = (row_table, sample_table, layer_table, training_table, continual_table, accuracy_lines, target_table,
+             step_lines)
+    lines = [guarded(part, document) for part in parts]
+    return "\n\n".join("\n".join(part) for part in lines if part)
+
+
+def guarded(part, document):
+    """Lines of a part, or one in place of them where a figure is odd; the document says then where."""
+    try:
+        return part(document)
+    except targets.ODD as error:
+        targets.note_fault(document)
+        return [f"{part.__name__}: a figure is missing or of another form: {error!r}"]
 
 
 def main():
@@ -305,19 +321,12 @@ def main():
         parser.add_argument(f"--{flag}", action="store_true")
     arguments = parser.parse_args()
     document = gather(arguments.parts, arguments.quick)
-    # A figure of a form that is not known must not take the others with it.
-    try:
-        document["targets"] = [] if arguments.quick else targets.verdicts(document)
-    except (KeyError, TypeError, ValueError, ZeroDivisionError):
-        document |= {"targets": [], "fault": traceback.format_exc()}
+    document["targets"] = [] if arguments.quick else targets.verdicts(document)
     facts = {"version": arguments.version, "measured": datetime.date.today().isoformat(), "quick": arguments.quick,
              "machine": machine(arguments.parts), "events": arguments.events}
     document = facts | document
     if arguments.table:
-        try:
-            print(table(document))
-        except (KeyError, TypeError, ValueError, ZeroDivisionError):
-            document["fault"] = traceback.format_exc()
+        print(table(document))
     if "fault" in document:
         print(document["fault"], file=sys.stderr)
     # A kill leaves the document of before, or this one.

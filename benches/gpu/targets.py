@@ -1,9 +1,11 @@
-"""Targets on a GPU, and whether a document of results meets them: met, missed, or not measured, with the figure. A figure
-that is not in the document is never invented; where a target is about many points, the worst counts. Standard library
-only.
+"""Targets on a GPU, and whether a document of results meets them: met, missed, or not measured, with the figure. A
+figure that is not in the document is never invented; where a target is about many points, the worst counts. Standard
+library only.
 """
 
+import re
 import statistics
+import traceback
 
 MET, MISSED, UNKNOWN = "met", "missed", "not measured"
 
@@ -21,12 +23,30 @@ DAEMON_RATE, SOONER, BATCH_EVENTS = 200_000, 21.1, 600
 PRECISION_GAP = 0.01
 # Runs of TGN that are judged: features of an event, and their name.
 TRAININGS = ((0, "no features"), (172, "172 features"))
+# What comes of figures that are missing or of another form where they are read.
+ODD = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 
 def verdicts(document):
     """All targets, in the order in which they are asked for."""
-    return [parity(document), *samples(document), *rows(document), *training(document), *continual(document),
-            accuracy(document)]
+    parts = (parity, samples, rows, training, continual, accuracy)
+    return [each for part in parts for each in guarded(part, document)]
+
+
+def guarded(part, document):
+    """Verdicts of a part. From an odd figure on they are not measured, and the document says why."""
+    found = []
+    try:
+        for each in part(document):
+            found.append(each)
+    except ODD:
+        note_fault(document)
+        found += list(part({}))[len(found):]
+    return found
+
+
+def note_fault(document):
+    document["fault"] = document.get("fault", "") + traceback.format_exc()
 
 
 def verdict(what, target, holds, measured):
@@ -43,8 +63,22 @@ def parity(document):
     what, target = "kernels agree with the CPU", "every parity test passes"
     ran = [step for step in document.get("steps", []) if step["step"] == PARITY_STEP and "ok" in step]
     if not ran:
-        return missing(what, target)
-    return verdict(what, target, ran[-1]["ok"], "all passed" if ran[-1]["ok"] else "some failed")
+        yield missing(what, target)
+        return
+    count = tests_passed(ran[-1])
+    measured = "all passed" if count is None else f"{count} passed"
+    yield verdict(what, target, passes(ran[-1]), measured if ran[-1]["ok"] else "some failed")
+
+
+def tests_passed(step):
+    """How many tests passed in a step, where it has reported that."""
+    found = re.search(r" (\d+) passed", step.get("result", ""))
+    return int(found[1]) if found else None
+
+
+def passes(step):
+    """Whether a step has ended well. Where no test was run none failed, which shows nothing."""
+    return bool(step.get("ok")) and tests_passed(step) != 0
 
 
 def samples(document):
@@ -165,5 +199,6 @@ def accuracy(document):
     what, target = "average precision of TGN on the GPU beside the CPU's, one seed", f"within {PRECISION_GAP}"
     gpu, cpu = (document.get(key, {}).get("mean_average_precision") for key in ("eval", "eval_cpu"))
     if gpu is None or cpu is None:
-        return missing(what, target)
-    return verdict(what, target, abs(gpu - cpu) <= PRECISION_GAP, f"{gpu:.4f}, CPU {cpu:.4f}")
+        yield missing(what, target)
+        return
+    yield verdict(what, target, abs(gpu - cpu) <= PRECISION_GAP, f"{gpu:.4f}, CPU {cpu:.4f}")

@@ -1,6 +1,5 @@
 """Tests of verdicts and table on made-up figures: `python -m unittest` in this folder. Standard library only."""
 
-import copy
 import gzip
 import json
 import os
@@ -8,12 +7,16 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 import unittest
 from pathlib import Path
+from unittest import mock
 
 import make_stream
+import peer_rows
+import peer_training
 import publish
 import report
 import targets
@@ -212,6 +215,29 @@ class Verdicts(unittest.TestCase):
         made["eval.json"]["mean_average_precision"] = 0.9399
         self.assertEqual(about(document(made), "average precision"), ("missed", "0.9399, CPU 0.9500"))
 
+    def test_tests_of_which_none_ran_have_shown_nothing(self):
+        for count, expected in ((80, ("met", "80 passed")), (0, ("missed", "0 passed"))):
+            result = f"test result: ok. {count} passed; 0 failed; 0 ignored; 0 measured; 566 filtered out"
+            steps = [{"step": step, "ok": True, "result": result} for step in ("smoke", "tests")]
+            self.assertEqual(about(document({}, steps), "kernels agree"), expected)
+            self.assertEqual(report.verified(steps, {"files": {"a.cu": "1f"}}, False), {"a.cu": "1f"} if count else {})
+
+    def test_an_odd_figure_takes_only_its_own_verdicts_and_its_own_part_of_the_table(self):
+        for name, spoil in (("pyg-172.json", {"events_per_second": None}), ("train-tgn-172.json", {"each_epoch": []}),
+                            ("rows.json", {"rows": [row(16, 100) | {"bytes": None}]}),
+                            ("learn-0.json", {"each_round": 7})):
+            made = parts()
+            made[name] |= spoil
+            found = document(made)
+            self.assertEqual(len(found["targets"]), 16, name)
+            self.assertEqual(about(found, "average precision")[0], "met", name)
+            self.assertEqual(about(found, "uniform")[0], "met", name)
+            self.assertEqual(about(found, "TGN trained", "no features")[0], "met", name)
+            table = report.table(found)
+            self.assertIn("a figure is missing or of another form", table, name)
+            self.assertIn("on the GPU 0.9512", table, name)
+            self.assertIn("Traceback", found["fault"], name)
+
 
 class Table(unittest.TestCase):
     def test_peers_stand_beside_ours_and_reasons_at_the_end(self):
@@ -230,6 +256,57 @@ class Table(unittest.TestCase):
                 file.write('{"rows": [')
             self.assertNotIn("rows", report.gather(folder))
 
+    def test_each_skipped_test_is_listed_once_and_briefly(self):
+        with tempfile.TemporaryDirectory() as folder:
+            Path(folder, "skips.txt").write_text(f"gpu::a: no peer\ngpu::b: {'long ' * 99}\ngpu::a: no peer\n")
+            lines = report.step_lines(report.gather(folder))
+        self.assertEqual((lines[0], len(lines), len(lines[1])), ("skipped gpu::a: no peer", 2, 200))
+
+
+# In the place of PyG's TGN: responds to as many words as it is asked to, and then fails.
+PEER = """import json, sys
+words = sys.stdin.read().split()
+replies = [{"version": "9", "device": "cuda", "parameters": 5}] + [{"events": 600, "seconds": 2.0, "loss": 1.5}] * 9
+for _, reply in zip(words[:int(sys.argv[1])], replies):
+    print(json.dumps(reply), flush=True)
+sys.exit(int(sys.argv[1]) < len(words))
+"""
+
+
+class Peers(unittest.TestCase):
+    """What peers leave when they do not come to their end."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.out = os.path.join(folder.name, "out.json")
+
+    def train(self, words):
+        command = [sys.executable, "-c", PEER, str(words)]
+        with mock.patch.object(peer_training, "pyg_command", return_value=command):
+            peer_training.main("events.csv", "172", self.out)
+
+    def test_an_epoch_is_written_when_it_is_over(self):
+        self.train(3)
+        whole = report.read(self.out)
+        self.assertEqual((whole["events_per_second"], whole["row_dimension"], whole["loss"]), (300, 172, 1.5))
+        os.remove(self.out)
+        with mock.patch.object(peer_training, "EPOCHS", 3), self.assertRaises(SystemExit):
+            self.train(4)
+        self.assertEqual(report.read(self.out)["events_per_second_of_epochs"], [300, 300])
+
+    def test_a_point_of_rows_is_written_when_it_is_timed(self):
+        rows = Path(self.out + ".rows")
+        points = [row(16, 100), row(344, 1_000)]
+        rows.write_text(json.dumps({"rows": points}))
+        with mock.patch.object(peer_rows, "torch_on_gpu", return_value=(mock.Mock(__version__="9"), "cpu")), \
+                mock.patch.object(peer_rows, "Rows") as made, self.assertRaises(KeyboardInterrupt):
+            made.return_value.seconds.side_effect = [(1e-6, 2e-6), KeyboardInterrupt]
+            peer_rows.main(rows, self.out)
+        self.assertEqual(made.call_args.args[2], 9_999 * 344, "the largest table")
+        written = report.read(self.out)["rows"]
+        self.assertEqual(written, [{"row_bytes": 16, "rows": 100, "device_seconds": 1e-6, "host_seconds": 2e-6}])
+
 
 # A program in the place of ours: fails where it has to, hangs where it has to, and else writes what a run would
 # to the file after --json and to the one that fingerprints go to.
@@ -239,6 +316,7 @@ echo "ok    cuda: made up, $*"
 case "$*" in *"$HANGS"*) echo $$ >"$PIDS"; sleep 600 ;; esac
 case "$*" in *"$FAILS"* | *"--exact ${FAILS_ALONE:-none} "*) echo "error: made to fail"; exit 1 ;; esac
 [ -z "$EVERGRAPH_GPU_FINGERPRINTS" ] || printf '{"architecture": "sm_90", "files": {"a.cu": "1f"}}' >"$EVERGRAPH_GPU_FINGERPRINTS"
+case "$1" in gpu::*) echo "test result: ok. ${PASSED:-7} passed; 0 failed; 0 ignored" ;; esac
 while [ "$#" != 0 ]; do [ "$1" != --json ] || cp "$FIGURES/${2##*/}" "$2"; shift; done
 """
 # A command on a lent machine ends after ten minutes, transfers included.
@@ -300,6 +378,19 @@ class Script(unittest.TestCase):
         found = report.read(os.path.join(self.out, "gpu-check.json"))
         return found, {step["step"]: step for step in found.get("steps", [])}
 
+    def hung(self, *arguments, **environment):
+        """A run whose step hangs, and the process that does."""
+        pids = Path(self.folder.name, "pid")
+        pids.unlink(missing_ok=True)
+        run = subprocess.Popen(self.command(*arguments), env=self.environment(**environment), text=True,
+                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+        for _ in range(600):
+            if pids.exists() and pids.read_text():
+                return run, int(pids.read_text())
+            time.sleep(0.1)
+        os.killpg(run.pid, signal.SIGKILL)
+        raise AssertionError("no step hangs")
+
     def test_all_steps_are_run_and_reported(self):
         done, found, steps = self.check(fails="--model tgat")
         self.assertEqual(done.returncode, 1, done.stderr)
@@ -331,6 +422,10 @@ case "$*" in "--tool memcheck --report-api-errors no --print-limit 5 "*"/it --ex
         self.assertTrue(steps["tests-apart"]["ok"], "each test passes by itself")
         _, _, steps = self.check("--resume", "A")
         self.assertIn("pass in one process", steps["tests-apart"]["skipped"])
+
+    def test_a_step_that_ran_no_test_verifies_nothing(self):
+        _, found, _ = self.check("A", PASSED="0")
+        self.assertEqual((about(found, "kernels agree"), found["verified"]), (("missed", "0 passed"), {}))
 
     def test_after_the_first_failure_tests_run_apart_at_once(self):
         done, _, steps = self.check(fails="gpu::smoke", FAILS_ALONE="gpu::c")
@@ -391,21 +486,10 @@ exit 1
         self.assertEqual(about(found, "TGN trained", "no features")[0], "not measured")
 
     def test_a_killed_run_leaves_what_it_measured_and_another_goes_on_from_its_parts(self):
-        run = subprocess.Popen(self.command(), env=self.environment(hangs="--model tgat"), text=True,
-                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
-        try:
-            for _ in range(600):
-                if os.path.exists(os.path.join(self.folder.name, "pid")):
-                    break
-                time.sleep(0.1)
-        finally:
-            os.killpg(run.pid, signal.SIGKILL)
-            run.wait()
-            with open(os.path.join(self.folder.name, "pid"), encoding="utf-8") as pid:
-                try:
-                    os.killpg(os.getpgid(int(pid.read())), signal.SIGKILL)
-                except ProcessLookupError:
-                    pass
+        run, hanging = self.hung(hangs="--model tgat")
+        os.killpg(run.pid, signal.SIGKILL)
+        run.wait()
+        os.killpg(os.getpgid(hanging), signal.SIGKILL)
         found, steps = self.found()
         self.assertEqual(about(found, "TGN trained", "172"), ("met", "550,000"), "measured before the kill")
         self.assertNotIn("ok", steps["train-tgat-0"])
@@ -421,6 +505,39 @@ exit 1
         self.assertEqual({name for name in OURS if steps[name].get("ok")}, OURS)
         self.assertEqual(about(found, "TGN trained", "172"), ("met", "550,000"))
 
+    def test_a_signal_ends_the_step_that_runs_and_its_log_is_kept(self):
+        self.program("compute-sanitizer", "#!/bin/sh\necho made up\necho $$ >\"$PIDS\"\nsleep 600\n")
+        work = self.make("work")
+        for step in ("train-tgat-0", "sanitizer-memcheck"):
+            run, hanging = self.hung(step, "train-graphmixer-0", hangs="--model tgat", TMPDIR=work)
+            run.terminate()
+            self.assertEqual(run.wait(30), 143)
+            with self.assertRaises(ProcessLookupError):
+                os.kill(hanging, 0)
+            found, steps = self.found()
+            self.assertNotIn("ok", steps[step])
+            self.assertIn(f"interrupted {step}", report.table(found))
+            self.assertEqual(os.listdir(work), [])
+            with open(os.path.join(self.out, "gpu-check.log"), encoding="utf-8") as log:
+                self.assertRegex(log.read(), f"== {step}\n.*made up")
+
+    def test_a_call_ends_within_its_seconds(self):
+        self.check("train-graphmixer-0", "train-tgat-0", fails="--model tgat")
+        started = time.monotonic()
+        done, found, steps = self.check("--seconds", "25", "B", hangs="--model tgn --row-dimension 172")
+        self.assertLess(time.monotonic() - started, 25)
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertTrue(steps["train-tgn-0"]["ok"])
+        self.assertRegex(steps["train-tgn-172"]["why"], "^it took more than [0-9]+ s; the 25 s of this call are over$")
+        for name in ("train-tgn-172-served", "learn-172"):
+            self.assertEqual(steps[name]["skipped"], "the 25 s of this call are over")
+        self.assertEqual((steps["train-graphmixer-0"]["ok"], steps["train-tgat-0"]["ok"]), (True, False), "as before")
+        self.assertEqual(about(found, "TGN trained", "no features")[0], "met")
+        _, _, steps = self.check("--seconds=9", "samples")
+        self.assertIn("the 9 s of this call", steps["samples"]["skipped"])
+        for wrong in ("--seconds", "--seconds=", "--seconds=1m", "--seconds=0"):
+            self.assertEqual(self.check(wrong)[0].returncode, 2, wrong)
+
     def test_what_was_measured_by_another_run_of_this_gpu_counts_and_nothing_else_does(self):
         _, found, _ = self.check("--quick", "A", "B")
         self.assertEqual(found["verified"], {}, "a quick run has not run every test")
@@ -432,6 +549,8 @@ exit 1
         done, _, steps = self.check("--resume", "C")
         self.assertIn("starting anew", done.stderr)
         self.assertNotIn("smoke", steps, "those of another GPU are not resumed")
+        before = report.read_lines(os.path.join(self.bundle, "parts.before", "steps.jsonl"))
+        self.assertEqual({step["step"] for step in report.steps_of(before)}, {"smoke", "check", "tests"})
         first = os.path.join(self.folder.name, "first.tar.gz")
         shutil.copy(os.path.join(self.out, "parts.tar.gz"), first)
         self.check("A")
@@ -452,6 +571,8 @@ exit 1
         done, found, steps = self.check("C")
         self.assertTrue(steps["rows"]["ok"] and steps["eval"]["ok"], done.stderr)
         self.assertIn("KeyError", found["fault"])
+        self.assertEqual(about(found, "recent 1x10")[0], "met")
+        self.assertIn("row_table: a figure is missing or of another form: KeyError(", done.stdout)
 
     def test_a_sanitizer_that_cannot_attach_has_not_measured_and_one_that_finds_something_has_failed(self):
         self.program("compute-sanitizer", """#!/bin/sh
@@ -488,6 +609,8 @@ esac
         lines = [line.split() for line in done.stdout.splitlines()]
         self.assertEqual({line[0] for line in lines}, set("ABCDE"), done.stderr)
         self.assertTrue(OURS < {line[1] for line in lines})
+        ours = {name for name in OURS if name.startswith(("train", "learn"))}
+        self.assertEqual({line[1] for line in lines if line[0] == "B"}, ours, "before what is compared with them")
         self.assertTrue(all(0 < int(line[2]) <= GROUP_SECONDS_MAX for line in lines))
         with open(os.path.join(self.bundle, "gpu-check.sh"), encoding="utf-8") as script:
             groups = re.findall(r"^group ([A-E]) (\d+)$", script.read(), re.MULTILINE)
@@ -543,6 +666,23 @@ class Published(unittest.TestCase):
         publish.main(self.root, [str(self.out)])
         self.assertEqual(report.read(self.root / "kernels" / "verified.json"), verified)
         self.assertIn("2026-12-02", (self.root / "README.md").read_text())
+
+    def test_a_later_run_of_the_same_day_takes_the_place_only_of_one_with_no_further_steps(self):
+        steps = [{"step": step, "ok": True} for step in ("smoke", "tests", "rows")]
+        self.leave(parts(), steps)
+        publish.main(self.root, [str(self.out)])
+        self.leave(parts(), [*steps[:1], {"step": "rows", "skipped": "the 550 s of this call are over"}])
+        with self.assertRaises(SystemExit) as refused:
+            publish.main(self.root, [str(self.out)])
+        for said_there in ("lacks: rows, tests.", "PARTS", "--replace"):
+            self.assertIn(said_there, refused.exception.code)
+        stored = self.gpu / "nvidia-h100-80gb-2026-12-01.json"
+        self.assertEqual(publish.ran(report.read(stored)), {"smoke", "tests", "rows"})
+        publish.main(self.root, [str(self.out), "--replace"])
+        self.assertEqual(publish.ran(report.read(stored)), {"smoke"})
+        self.leave(parts(), steps)
+        publish.main(self.root, [str(self.out)])
+        self.assertEqual(publish.ran(report.read(stored)), {"smoke", "tests", "rows"})
 
     def test_a_quick_run_is_not_published(self):
         self.leave(parts(), [], quick=True)

@@ -1,6 +1,7 @@
 """The GPU as torch sees it, and its clock: what all peers of this folder share."""
 
 import importlib.util
+import json
 import os
 import statistics
 import sys
@@ -35,6 +36,13 @@ def cannot(reason):
     """Exits with the status by which `gpu-check.sh` knows a step that cannot run here."""
     print(reason, file=sys.stderr)
     sys.exit(CANNOT)
+
+
+def write(path, figures):
+    """Takes the place of what was written before, as a whole: a kill leaves one or the other."""
+    with open(f"{path}.tmp", "w", encoding="utf-8") as file:
+        json.dump(figures, file, indent=1)
+    os.replace(f"{path}.tmp", path)
 
 
 class Clock:

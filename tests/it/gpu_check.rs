@@ -121,7 +121,7 @@ fn every_step_runs_on_the_stand_in_driver() {
     };
     let output = Command::new("bash")
         .arg(made.join("gpu-check.sh"))
-        .arg("--quick")
+        .args(["--quick", "--seconds", "3600"])
         .env("PATH", paths("PATH", &tools))
         .env("LD_LIBRARY_PATH", paths("LD_LIBRARY_PATH", library()))
         .env("OUT", &out)
@@ -145,6 +145,7 @@ fn every_step_runs_on_the_stand_in_driver() {
         let why = steps[name]["skipped"].as_str().unwrap_or_default();
         assert!(steps[name]["ok"] == true || why.contains(missing), "{name}: {}", steps[name]);
     }
+    assert!(steps["tests"]["result"].is_string(), "{}", steps["tests"]);
     assert_eq!(steps.len(), RUN.len() + MAY_BE_SKIPPED.len(), "{:?}", steps.keys());
     // What was computed is there: a figure of each kind.
     for figure in
