@@ -79,10 +79,14 @@ impl AttentionBlock {
         let p = &self.projections;
         // Of a node that is asked about many times the query is the same.
         let nodes = hop.typed(tape, table, self.types);
-        let own = tape.gather_distinct(table, hop.own);
-        let now = vec![0.0; tape.value(own.x).rows()];
-        let now = tape.time_encoding(&now, time);
-        let query = tape.concat(&[own.x, now]);
+        let own = match tape.device() {
+            Device::Cpu => tape.gather_distinct(table, hop.own),
+            Device::Cuda(_) => tape.distinct_columns(table, hop.own),
+        };
+        let range = own.range_in(tape);
+        let now = tape.time_encoding(&vec![0.0; range.len()], time);
+        let every = 0..range.len();
+        let query = tape.concat_rows(vec![(own.x, range), (now, every)]);
         // Where the encoding is not learned, that of no time is the same in every query.
         let is_constant = *tape.device() == Device::Cpu && !matches!(time, TimeEncoder::Trained { .. });
         let (asked, tail) = match is_constant && tape.value(now).rows() > 0 {

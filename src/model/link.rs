@@ -41,7 +41,7 @@ impl LinkPredictor {
     /// Logits `[pairs, 1]` of the pairs `(src[i], dst[i])`, each a row of `embeddings`.
     pub fn logits(&self, tape: &mut Tape<'_>, embeddings: Var, src: Vec<u32>, dst: Vec<u32>) -> Var {
         if !self.products {
-            let ends = [src, dst].map(|rows| tape.gather_distinct(embeddings, rows));
+            let ends = [src, dst].map(|rows| tape.distinct_columns(embeddings, rows));
             return self.merge.apply(tape, ends.into());
         }
         let [sources, destinations] = [src, dst].map(|rows| tape.gather(embeddings, rows));

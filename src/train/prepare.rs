@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use super::pairs::Pairs;
+use super::pass::in_parts;
 use super::ranks::{Ranks, Share};
 use super::trainer::{Negatives, Positives, StepMode, TrainError, Trainer, World};
 use crate::event::{EdgeId, EventTime, NodeId};
@@ -192,6 +193,8 @@ pub struct Preparer {
     rows: Option<Arc<DeviceRows>>,
     /// What is computed here, if several ranks share each batch.
     share: Option<Share>,
+    /// Whether samples are cut into parts. A GPU computes none, and finds the nodes of the seeds side by side.
+    cuts: bool,
 }
 
 impl Preparer {
@@ -233,7 +236,7 @@ impl Preparer {
             batch.sample_seconds = lap(&mut clock);
             // The step computes the memory of all that its events touch, scored or not.
             batch.neighborhood.number(batch.touched.nodes());
-            batch.cut(&self.needs);
+            batch.cut(&self.needs, self.cuts);
             if self.needs.edge_row_dim > 0 {
                 batch.number_slots(&self.needs);
             }
@@ -323,13 +326,13 @@ impl Trainer {
     /// What prepares batches for this trainer.
     #[must_use]
     pub fn preparer(&self) -> Preparer {
-        let scratch = self.scratch.lock();
         Preparer {
             needs: self.model.needs(),
             publishes: false,
             scored: None,
             rows: self.rows.clone(),
-            share: scratch.ranks.as_ref().and_then(Ranks::share_prepared),
+            share: self.scratch.lock().ranks.as_ref().and_then(Ranks::share_prepared),
+            cuts: in_parts(&self.model),
         }
     }
 

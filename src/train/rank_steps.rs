@@ -145,10 +145,10 @@ impl Write for Digest {
 }
 
 impl PreparedBatch {
-    /// Cuts the sample into the parts that a pass computes.
-    pub(super) fn cut(&mut self, needs: &Needs) {
+    /// Cuts the sample into the parts that a pass computes, if it computes any.
+    pub(super) fn cut(&mut self, needs: &Needs, in_parts: bool) {
         let events = self.scored.len();
-        let count = parts(needs, events);
+        let count = if in_parts { parts(needs, events) } else { 1 };
         let part = |i| Part::of_events(&cut(i, count, events), events, self.pairs.blocks());
         self.neighborhood.cut(&(0..count).map(part).collect::<Vec<_>>());
     }

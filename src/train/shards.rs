@@ -114,7 +114,8 @@ impl<'t> Sharded<'t> {
     ) -> Result<Self, ExchangeError> {
         let mut clock = Instant::now();
         let (count, precision) = (pass.batch.scored().len(), pass.precision);
-        let (parts, readers) = (parts(&pass.model.needs(), count), pass.batch.neighborhood.readers());
+        let readers = pass.batch.neighborhood.readers();
+        let parts = readers.parts();
         let ranks = sharing(ranks, parts);
         let own = ranks.as_ref().map_or(0..parts, |ranks| ranks.parts_of(ranks.rank(), parts));
         let shared =

@@ -41,6 +41,12 @@ impl Readers {
         self.ends.push(nodes as u32);
     }
 
+    /// How many parts there are: one, if the sample is not cut.
+    #[must_use]
+    pub fn parts(&self) -> usize {
+        self.ends.len().max(1)
+    }
+
     /// The slots of the nodes whose rows these parts compute.
     #[must_use]
     pub fn nodes_of(&self, parts: Range<usize>) -> Range<usize> {

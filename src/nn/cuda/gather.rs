@@ -69,13 +69,19 @@ pub fn scatter_add(work: &Arc<CudaWork>, y: &mut Tensor, x: &Tensor, index: &[u3
     work.run(|context| scatter_add_rows(context, &inverse?, columns, whole(x)?, overwrite, whole_mut(y)?));
 }
 
-/// Columns of `x` from `first` on become those of `y`, or are added to them.
-pub fn columns_from(work: &CudaWork, y: &mut Tensor, x: &Tensor, first: usize, overwrite: bool) {
-    let (rows, columns) = y.shape();
-    let layout = Layout::dense(x.cols()).at(first);
+/// Columns of `x` from `first` on become those of the rows of `y` from `row` on, or are added to them.
+pub fn columns_from(
+    work: &CudaWork,
+    (y, row): (&mut Tensor, usize),
+    x: &Tensor,
+    first: usize,
+    overwrite: bool,
+) {
+    let (rows, columns) = (x.rows(), y.cols());
+    let (layout, into) = (Layout::dense(x.cols()).at(first), Layout::dense(columns).at(row * columns));
     work.run(|context| {
         let part = Part { table: (x.on_gpu()?, layout), shape: [rows, columns], list: None };
-        add_rows(context, part, None, rows, put(overwrite), whole_mut(y)?)
+        add_rows(context, part, None, rows, put(overwrite), (y.on_gpu_mut()?, into))
     });
 }
 
@@ -100,16 +106,20 @@ pub fn add_rows_at(work: &CudaWork, x: &mut Tensor, d: &Tensor, first: usize, ov
     });
 }
 
-/// The rows of `parts` side by side.
-pub fn concat(work: &CudaWork, y: &mut Tensor, parts: &[&Tensor]) {
+/// The rows of `parts` side by side, those of each from a row on.
+pub fn concat(work: &CudaWork, y: &mut Tensor, parts: &[(&Tensor, usize)]) {
     let (rows, cols) = y.shape();
     let mut first = 0;
     for parts in parts.chunks(PARTS) {
         let layout = Layout::dense(cols).at(first);
         work.run(|context| {
-            let parts = parts.iter().map(|part| rows_of(part, None)).collect::<Result<Vec<_>, _>>()?;
+            let parts = parts.iter().map(|&(x, first)| {
+                let at = Layout::dense(x.cols()).at(first * x.cols());
+                Ok(Part { table: (x.on_gpu()?, at), shape: [rows, x.cols()], list: None })
+            });
+            let parts = parts.collect::<Result<Vec<_>, _>>()?;
             join_rows(context, &parts, rows, (y.on_gpu_mut()?, layout))
         });
-        first += parts.iter().map(|part| part.cols()).sum::<usize>();
+        first += parts.iter().map(|(part, _)| part.cols()).sum::<usize>();
     }
 }

@@ -19,39 +19,45 @@ pub fn put(overwrite: bool) -> Put {
 }
 
 /// `y = x w^T`, or adds it, with the columns of `w` that `at` names; a bias is added to it, and what comes out is
-/// rectified if asked for.
+/// rectified if asked for. Of `x` as many rows count as `y` has, from `first` on.
 pub fn forward(
     work: &CudaWork,
     y: &mut Tensor,
     put: Put,
-    x: &Tensor,
+    (x, first): (&Tensor, usize),
     (w, at): (&Tensor, Layout),
     bias: Option<&Tensor>,
 ) {
-    let sizes = LinearSizes::new([x.rows(), x.cols(), y.cols()]);
+    let sizes = LinearSizes::new([y.rows(), x.cols(), y.cols()]);
     work.run(|context| {
-        let bias = bias.map(Tensor::on_gpu).transpose()?;
-        linear_forward(context, sizes, whole(x)?, (w.on_gpu()?, at), bias, put, whole_mut(y)?)
+        let (x, bias) = ((x.on_gpu()?, rows_from(x, first)), bias.map(Tensor::on_gpu).transpose()?);
+        linear_forward(context, sizes, x, (w.on_gpu()?, at), bias, put, whole_mut(y)?)
     });
 }
 
-/// `dx = d w`, or adds it.
+/// Where the rows of a tensor from `first` on stand.
+pub fn rows_from(x: &Tensor, first: usize) -> Layout {
+    Layout::dense(x.cols()).at(first * x.cols())
+}
+
+/// The rows of `dx` from `first` on, as many as `d` has, become `d w`, or have it added.
 pub fn backward_input(
     work: &CudaWork,
-    dx: &mut Tensor,
+    (dx, first): (&mut Tensor, usize),
     overwrite: bool,
     d: &Tensor,
     (w, at): (&Tensor, Layout),
 ) {
-    let sizes = LinearSizes::new([d.rows(), dx.cols(), d.cols()]);
+    let (sizes, layout) = (LinearSizes::new([d.rows(), dx.cols(), d.cols()]), rows_from(dx, first));
     work.run(|context| {
-        linear_input(context, sizes, whole(d)?, (w.on_gpu()?, at), put(overwrite), whole_mut(dx)?)
+        let into = (dx.on_gpu_mut()?, layout);
+        linear_input(context, sizes, whole(d)?, (w.on_gpu()?, at), put(overwrite), into)
     });
 }
 
 /// Sums of the gradient of a weight that met the rows `a` and, behind it, of its bias, if it has one.
 pub fn backward_parameters<'a>(work: &Arc<CudaWork>, d: Rows<'a>, a: Rows<'a>, biased: bool) -> Sums<'a> {
-    let product = Product::new(d, a, Layout::dense(0), None);
+    let product = Product::new(d, (a, 0), Layout::dense(0), None);
     let LinearSizes { rows, inputs, outputs, .. } = product.sizes;
     let weights = inputs * outputs;
     let mut sums = Sums::over_rows(work, rows, weights + if biased { outputs } else { 0 });

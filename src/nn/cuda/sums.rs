@@ -57,10 +57,10 @@ pub struct Product<'a> {
 }
 
 impl<'a> Product<'a> {
-    /// Of whole rows.
-    pub fn new(d: Rows<'a>, a: Rows<'a>, at: Layout, bias: Option<usize>) -> Self {
+    /// Of whole rows: all of `d`, and as many of `a` from row `first` on.
+    pub fn new(d: Rows<'a>, (a, first): (Rows<'a>, usize), at: Layout, bias: Option<usize>) -> Self {
         let ((rows, outputs), inputs) = (d.get().shape(), a.get().cols());
-        let (d_at, a_at) = (Layout::dense(outputs), Layout::dense(inputs));
+        let (d_at, a_at) = (Layout::dense(outputs), Layout::dense(inputs).at(first * inputs));
         Self { sizes: LinearSizes::new([rows, inputs, outputs]), d: (d, d_at), a: (a, a_at), at, bias }
     }
 

@@ -72,7 +72,24 @@ impl Tape<'_> {
         if distinct.len() == index.len() {
             return self.gather(x, index).into();
         }
-        Columns { x: self.gather(x, distinct), rows: Some(Arc::new(places)) }
+        Columns { x: self.gather(x, distinct), range: None, rows: Some(Arc::new(places)) }
+    }
+
+    /// The same, for who reads a range of rows: rows that stand one behind the other in `x` stay where they are.
+    ///
+    /// # Panics
+    /// If an index is not a row of `x`.
+    pub fn distinct_columns(&mut self, x: Var, index: Vec<u32>) -> Columns {
+        check(&index, self.value(x).rows());
+        let (distinct, places) = distinct(&index, self.value(x).rows());
+        let first = distinct.first().copied().unwrap_or(0);
+        let in_line = distinct.iter().zip(first..).all(|(row, next)| *row == next);
+        let rows = (distinct.len() < index.len()).then(|| Arc::new(places));
+        if in_line {
+            let (first, count) = (first as usize, distinct.len());
+            return Columns { x, range: Some(first..first + count), rows };
+        }
+        Columns { x: self.gather(x, distinct), range: None, rows }
     }
 
     /// `x[i] + table[index[i]]`.

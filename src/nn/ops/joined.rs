@@ -6,6 +6,7 @@
 //! Rows that many rows of the result read are multiplied once, forward and backward: `(x W_iᵀ)[rows]` in place of
 //! `x[rows] W_iᵀ`.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::device::Device;
@@ -29,13 +30,31 @@ use super::gather;
 pub struct Columns {
     /// Their values.
     pub x: Var,
-    /// The row of `x` for each row of the result; `None` means row i for row i.
+    /// Which rows of `x` count; all of them if not given.
+    pub range: Option<Range<usize>>,
+    /// The row among them for each row of the result; `None` means row i for row i.
     pub rows: Option<Arc<Vec<u32>>>,
 }
 
 impl From<Var> for Columns {
     fn from(x: Var) -> Self {
-        Self { x, rows: None }
+        Self { x, range: None, rows: None }
+    }
+}
+
+impl Columns {
+    /// Which rows of x on `tape` count.
+    ///
+    /// # Panics
+    /// If x is of another tape.
+    #[must_use]
+    pub fn range_in(&self, tape: &Tape<'_>) -> Range<usize> {
+        self.range_of(tape.value(self.x))
+    }
+
+    /// Which rows of the values `x` count.
+    fn range_of(&self, x: &Tensor) -> Range<usize> {
+        self.range.clone().unwrap_or(0..x.rows())
     }
 }
 
@@ -64,8 +83,10 @@ impl Tape<'_> {
         );
         for part in &parts {
             assert_eq!(self.rows_of(part), n, "linear_relu_joined: parts of different numbers of rows");
+            let (value, range) = (self.value(part.x), part.range_of(self.value(part.x)));
+            assert!(range.end <= value.rows(), "linear_relu_joined: rows {range:?} of {}", value.rows());
             if let Some(rows) = &part.rows {
-                gather::check(rows, self.value(part.x).rows());
+                gather::check(rows, range.len());
             }
         }
         let mut y = self.room(n, w.rows());
@@ -86,14 +107,21 @@ impl Tape<'_> {
     fn joined_on_cpu(&mut self, parts: &[Columns], w: &Tensor, b: &Tensor, y: &mut Tensor) {
         cpu::fill_rows(y.data_mut(), b.data());
         let mut from = 0;
-        for Columns { x, rows } in parts {
-            let (n, width) = self.value(*x).shape();
+        for part in parts {
+            let (x, range) = (self.value(part.x), part.range_of(self.value(part.x)));
+            let (n, width) = (range.len(), x.cols());
             let weights = columns_of(w, from, width);
-            match rows {
-                None => matmul(y.view_mut(), Into::Add, 1.0, self.value(*x).view(), weights.t()),
+            match &part.rows {
+                None => matmul(y.view_mut(), Into::Add, 1.0, rows_of(x, range), weights.t()),
                 Some(rows) => {
                     let mut once = self.room(n, w.rows());
-                    matmul(once.view_mut(), Into::Replace, 1.0, self.value(*x).view(), weights.t());
+                    matmul(
+                        once.view_mut(),
+                        Into::Replace,
+                        1.0,
+                        rows_of(self.value(part.x), range),
+                        weights.t(),
+                    );
                     gather_add(y.data_mut(), once.data(), w.rows(), rows, false);
                     self.give(once);
                 }
@@ -111,15 +139,17 @@ impl Tape<'_> {
         y: &mut Tensor,
     ) {
         let mut from = 0;
-        for (i, Columns { x, rows }) in parts.iter().enumerate() {
+        for (i, part) in parts.iter().enumerate() {
             let put = Put { add: i > 0, relu: i + 1 == parts.len() };
-            let ((n, width), bias) = (self.value(*x).shape(), (i == 0).then_some(b));
+            let range = part.range_of(self.value(part.x));
+            let (n, width, bias) = (range.len(), self.value(part.x).cols(), (i == 0).then_some(b));
             let weights = (w, cuda::columns(w, from));
-            match rows {
-                None => cuda::forward(work, y, put, self.value(*x), weights, bias),
+            match &part.rows {
+                None => cuda::forward(work, y, put, (self.value(part.x), range.start), weights, bias),
                 Some(rows) => {
                     let mut once = self.room(n, w.rows());
-                    cuda::forward(work, &mut once, Put::REPLACE, self.value(*x), weights, bias);
+                    let x = (self.value(part.x), range.start);
+                    cuda::forward(work, &mut once, Put::REPLACE, x, weights, bias);
                     gather_rows(work, y, &once, rows, put);
                     self.give(once);
                 }
@@ -129,8 +159,13 @@ impl Tape<'_> {
     }
 
     fn rows_of(&self, part: &Columns) -> usize {
-        part.rows.as_ref().map_or_else(|| self.value(part.x).rows(), |rows| rows.len())
+        part.rows.as_ref().map_or_else(|| part.range_of(self.value(part.x)).len(), |rows| rows.len())
     }
+}
+
+/// These rows of a value.
+fn rows_of(x: &Tensor, range: Range<usize>) -> View<'_> {
+    View::new(&x.data()[range.start * x.cols()..], range.len(), x.cols())
 }
 
 /// Columns `from..from + width` of a weight.
@@ -144,36 +179,39 @@ impl Joined {
     /// that of the bias, behind it: the rows of each part's `d` add up to the same.
     fn part<'a>(
         &self,
-        x: Var,
+        part: &Columns,
         (from, overwrite): (usize, bool),
         d: &Arc<Tensor>,
         (walk, sums): (&mut Walk<'a>, Option<&mut Sums<'a>>),
     ) {
-        let (value, w) = (walk.value(x), walk.parameter(self.weight));
+        let (value, w) = (walk.value(part.x), walk.parameter(self.weight));
+        let (range, width) = (part.range_of(value), value.cols());
         match sums {
             None => {
                 let dw = walk.gradient(self.weight).0.data_mut();
                 let from_here = from.min(dw.len());
-                let dw = ViewMut::strided(&mut dw[from_here..], w.rows(), value.cols(), w.cols());
-                matmul(dw, Into::over(overwrite), 1.0, d.view().t(), value.view());
+                let dw = ViewMut::strided(&mut dw[from_here..], w.rows(), width, w.cols());
+                matmul(dw, Into::over(overwrite), 1.0, d.view().t(), rows_of(value, range.clone()));
             }
             // The parts before one from column 0 on are without columns, and so are without sums.
             Some(sums) => {
                 let (at, bias) = (cuda::columns(w, from), (from == 0).then_some(w.data_len()));
-                sums.add(Product::new(Rows::Made(d.clone()), Rows::Lasting(value), at, bias));
+                sums.add(Product::new(Rows::Made(d.clone()), (Rows::Lasting(value), range.start), at, bias));
             }
         }
-        walk.flow_with(x, |dx, overwrite| match d.device() {
-            Device::Cpu => {
-                matmul(
-                    dx.view_mut(),
-                    Into::over(overwrite),
-                    1.0,
-                    d.view(),
-                    columns_of(w, from, value.cols()),
-                );
+        walk.flow_with(part.x, |dx, overwrite| {
+            let overwrite = dx.begin_range(&range, overwrite);
+            match d.device() {
+                Device::Cpu => {
+                    let into = &mut dx.data_mut()[range.start * width..];
+                    let (into, w) = (ViewMut::new(into, range.len(), width), columns_of(w, from, width));
+                    matmul(into, Into::over(overwrite), 1.0, d.view(), w);
+                }
+                Device::Cuda(work) => {
+                    let (dx, w) = ((dx, range.start), (w, cuda::columns(w, from)));
+                    cuda::backward_input(work, dx, overwrite, d, w);
+                }
             }
-            Device::Cuda(work) => cuda::backward_input(work, dx, overwrite, d, (w, cuda::columns(w, from))),
         });
     }
 }
@@ -190,21 +228,22 @@ impl Backward for Joined {
                 overwrite = walk.gradient(self.weight).1;
             }
             Device::Cuda(work) => {
-                let rows = self.parts.iter().map(|part| walk.value(part.x).rows()).max();
+                let rows = self.parts.iter().map(|part| part.range_of(walk.value(part.x)).len()).max();
                 let values = walk.parameter(self.weight).data_len() + d.cols();
                 sums = Some(Sums::over_rows(work, rows.unwrap_or(0).max(d.rows()), values));
             }
         }
         let (d, mut from) = (Arc::new(d), 0);
-        for Columns { x, rows } in &self.parts {
-            let (n, width) = walk.value(*x).shape();
-            match rows {
-                None => self.part(*x, (from, overwrite), &d, (walk, sums.as_mut())),
+        for part in &self.parts {
+            let value = walk.value(part.x);
+            let (n, width) = (part.range_of(value).len(), value.cols());
+            match &part.rows {
+                None => self.part(part, (from, overwrite), &d, (walk, sums.as_mut())),
                 Some(rows) => {
                     let mut once = walk.take(n, d.cols());
                     gather::add_up(&mut once, true, rows, &d);
                     let once = Arc::new(once);
-                    self.part(*x, (from, overwrite), &once, (walk, sums.as_mut()));
+                    self.part(part, (from, overwrite), &once, (walk, sums.as_mut()));
                     walk.give_shared(once);
                 }
             }

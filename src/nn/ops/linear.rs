@@ -53,7 +53,7 @@ pub(super) fn forward(y: &mut Tensor, x: &Tensor, w: &Tensor, b: Option<&Tensor>
             matmul(y.view_mut(), into, 1.0, x.view(), w.view().t());
         }
         Device::Cuda(work) => {
-            cuda::forward(work, y, Put::REPLACE, x, (w, cuda::columns(w, 0)), b);
+            cuda::forward(work, y, Put::REPLACE, (x, 0), (w, cuda::columns(w, 0)), b);
         }
     }
 }
@@ -87,6 +87,6 @@ pub(super) fn backward_parameters<'a>(
 pub(super) fn backward_input(dx: &mut Tensor, overwrite: bool, d: &Tensor, w: &Tensor) {
     match d.device() {
         Device::Cpu => matmul(dx.view_mut(), Into::over(overwrite), 1.0, d.view(), w.view()),
-        Device::Cuda(work) => cuda::backward_input(work, dx, overwrite, d, (w, cuda::columns(w, 0))),
+        Device::Cuda(work) => cuda::backward_input(work, (dx, 0), overwrite, d, (w, cuda::columns(w, 0))),
     }
 }

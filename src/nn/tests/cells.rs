@@ -146,15 +146,18 @@ fn rows_that_many_places_share() {
         reference: &|m| Matrix::from_fn(5, 3, |r, c| m[0].at(r, c) + m[1].at(index[r] as usize, c)),
     }
     .run();
-    // Once with rows that come twice, once with rows that come once each.
-    for other in [vec![2u32, 2, 0, 2, 0], vec![4, 3, 2, 1, 0]] {
+    // Rows that come twice, rows that come once each, and such that stand one behind the other in both ways.
+    for other in [vec![2u32, 2, 0, 2, 0], vec![4, 3, 2, 1, 0], vec![1, 2, 3, 2, 1], vec![0, 1, 2, 3, 4]] {
         Check {
             name: "linear_relu_joined",
             inputs: &[(4, 3), (5, 2), (5, 4), (6, 9), (1, 6)],
             ours: &|t, p| {
                 let (x, y, z) = (t.param(p[0]), t.param(p[1]), t.param(p[2]));
-                let parts =
-                    vec![t.gather_distinct(x, index.clone()), y.into(), t.gather_distinct(z, other.clone())];
+                let parts = vec![
+                    t.distinct_columns(x, index.clone()),
+                    y.into(),
+                    t.distinct_columns(z, other.clone()),
+                ];
                 t.linear_relu_joined(parts, p[3], p[4])
             },
             reference: &|m| {
@@ -182,6 +185,8 @@ fn distinct_rows_stand_in_order_of_first_appearance() {
     assert_eq!((tape.value(once.x).data(), once.rows), (&[7.0, 5.0][..], None));
     let none = tape.gather_distinct(x, vec![]);
     assert_eq!((tape.value(none.x).shape(), none.rows), ((0, 1), None));
+    let ranges = [vec![1, 2, 1], vec![0, 1], vec![], vec![1, 0]].map(|index| tape.distinct_columns(x, index));
+    assert_eq!(ranges.map(|columns| columns.range), [Some(1..3), Some(0..2), Some(0..0), None]);
 }
 
 #[test]

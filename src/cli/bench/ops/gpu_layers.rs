@@ -131,9 +131,9 @@ impl Bench {
         let (mut out, mut dx) = (self.zeros(m, n), self.zeros(m, k));
         let (mut dw, mut db) = (self.zeros(n, k), self.zeros(1, n));
         let whole = (&w, linear::columns(&w, 0));
-        let mut forward = || linear::forward(&work, &mut out, Put::REPLACE, &x, whole, Some(&b));
+        let mut forward = || linear::forward(&work, &mut out, Put::REPLACE, (&x, 0), whole, Some(&b));
         let mut backward = || {
-            linear::backward_input(&work, &mut dx, true, &d, whole);
+            linear::backward_input(&work, (&mut dx, 0), true, &d, whole);
             linear::backward_parameters(&work, Lasting(&d), Lasting(&x), true)
                 .add_up(&mut [&mut dw, &mut db]);
         };
@@ -159,8 +159,8 @@ impl Bench {
         let saved = RefCell::new((self.zeros(rows, 3 * width), self.zeros(rows, 3 * width)));
         let mut forward = || {
             let (gates, hidden) = &mut *saved.borrow_mut();
-            linear::forward(&work, gates, Put::REPLACE, &x, of_x, Some(&b_ih));
-            linear::forward(&work, hidden, Put::REPLACE, &h, of_h, None);
+            linear::forward(&work, gates, Put::REPLACE, (&x, 0), of_x, Some(&b_ih));
+            linear::forward(&work, hidden, Put::REPLACE, (&h, 0), of_h, None);
             work.run(|context| {
                 let saved = (gates.on_gpu_mut()?, hidden.on_gpu_mut()?);
                 gru_forward(context, [rows, width], saved, (h.on_gpu()?, b_hh.on_gpu()?), out.on_gpu_mut()?)
@@ -176,8 +176,8 @@ impl Bench {
                 .add_up(&mut [&mut dw_ih, &mut db_ih]);
             linear::backward_parameters(&work, Lasting(hidden), Lasting(&h), true)
                 .add_up(&mut [&mut dw_hh, &mut db_hh]);
-            linear::backward_input(&work, &mut dx, true, gates, of_x);
-            linear::backward_input(&work, &mut d, false, hidden, of_h);
+            linear::backward_input(&work, (&mut dx, 0), true, gates, of_x);
+            linear::backward_input(&work, (&mut d, 0), false, hidden, of_h);
         };
         self.time_layer(
             "gru_cell",
