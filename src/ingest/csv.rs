@@ -12,26 +12,50 @@ pub mod table;
 
 use std::path::Path;
 
-use table::Table;
+use rayon::prelude::*;
+
 pub use table::read_columns;
+use table::{Line, Names, Table};
 
 use super::file_error::FileError;
 use crate::event::{EdgeEvent, EventTime, NodeKey};
 
 const REQUIRED: &str = "src,dst,ts";
 
+/// Files with so many feature columns are read in blocks of rows, which several threads decode: of such rows the
+/// numbers take longer than the lines.
+const WIDE: usize = 32;
+/// Rows of a block, and bytes from which on it gets no more.
+const BLOCK_ROWS: usize = 256;
+const BLOCK_BYTES: usize = 1 << 20;
+
 /// Reads the events of a file in file order. Iterate over it; it ends at the end of the file or after
 /// an error that is not about one row.
 pub struct CsvReader {
     table: Table,
+    decoder: Decoder,
+    unknown: Vec<String>,
+    /// Rows that were read, the first `count` of them; those before `next` were returned.
+    rows: Vec<ReadRow>,
+    count: usize,
+    next: usize,
+    ended: bool,
+}
+
+#[derive(Default)]
+struct ReadRow {
+    line: Line,
+    event: Option<Result<EdgeEvent, FileError>>,
+}
+
+/// Where an event's parts are in a row.
+struct Decoder {
     src: usize,
     dst: usize,
     time: usize,
     label: Option<usize>,
     edge_type: Option<usize>,
     features: Vec<usize>,
-    unknown: Vec<String>,
-    ended: bool,
 }
 
 impl CsvReader {
@@ -52,13 +76,14 @@ impl CsvReader {
         let unknown =
             table.columns().iter().enumerate().filter(|(i, _)| !known(*i)).map(|(_, name)| name.clone());
         let unknown = unknown.collect();
-        Ok(Self { table, src, dst, time, label, edge_type, features, unknown, ended: false })
+        let decoder = Decoder { src, dst, time, label, edge_type, features };
+        Ok(Self { table, decoder, unknown, rows: Vec::new(), count: 0, next: 0, ended: false })
     }
 
     /// Number of feature columns.
     #[must_use]
     pub fn feature_dimension(&self) -> usize {
-        self.features.len()
+        self.decoder.features.len()
     }
 
     /// One sentence about the columns that are not read, if there are any.
@@ -74,75 +99,114 @@ impl CsvReader {
         ))
     }
 
-    /// The row read last as text, for keeping a rejected one.
-    #[must_use]
-    pub fn row_text(&self) -> String {
-        self.table.row_text()
+    /// The row that was returned last.
+    fn row(&self) -> Option<&Line> {
+        Some(&self.rows.get(self.next.checked_sub(1)?)?.line)
     }
 
-    /// Appends the same to `text`.
+    /// Appends the row that was returned last to `text`, for keeping a rejected one.
     pub fn add_row_text(&self, text: &mut String) {
-        self.table.add_row_text(text);
+        if let Some(row) = self.row() {
+            row.add_text(text);
+        }
     }
 
-    /// The file, and the line of the row read last.
+    /// The file, and the line of the row that was returned last.
     pub(super) fn place(&self) -> (&Path, u64) {
-        (self.table.path(), self.table.line())
+        (self.table.path(), self.row().map_or(0, Line::number))
     }
 
-    fn event(&self) -> Result<EdgeEvent, FileError> {
+    /// Reads and decodes the next rows, one at least unless the file has ended.
+    fn read_on(&mut self) {
+        let wide = self.decoder.features.len() >= WIDE;
+        let (most, mut bytes) = (if wide { BLOCK_ROWS } else { 1 }, 0);
+        (self.count, self.next) = (0, 0);
+        while !self.ended && self.count < most && bytes < BLOCK_BYTES {
+            if self.rows.len() == self.count {
+                self.rows.push(ReadRow::default());
+            }
+            let row = &mut self.rows[self.count];
+            // A row that was long once must not keep its memory.
+            if row.line.bytes() > BLOCK_BYTES {
+                row.line = Line::default();
+            }
+            row.event = match self.table.advance() {
+                Ok(true) => None,
+                Ok(false) => {
+                    self.ended = true;
+                    break;
+                }
+                Err(error) => {
+                    self.ended = !error.is_row();
+                    Some(Err(error))
+                }
+            };
+            self.table.take_row(&mut row.line);
+            bytes += row.line.bytes();
+            self.count += 1;
+        }
+        let (decoder, names) = (&self.decoder, self.table.names());
+        let decode = |row: &mut ReadRow| {
+            row.event.get_or_insert_with(|| decoder.event(names, &row.line));
+        };
+        let rows = &mut self.rows[..self.count];
+        if wide {
+            rows.par_iter_mut().with_min_len(BLOCK_ROWS / 16).for_each(decode);
+        } else {
+            rows.iter_mut().for_each(decode);
+        }
+    }
+}
+
+impl Decoder {
+    fn event(&self, names: &Names, row: &Line) -> Result<EdgeEvent, FileError> {
         Ok(EdgeEvent {
-            src: self.node(self.src)?,
-            dst: self.node(self.dst)?,
-            time: self.event_time()?,
-            edge_type: self
-                .edge_type
-                .map(|at| self.table.field(at))
-                .filter(|t| !t.is_empty())
-                .map(Into::into),
-            features: self.feature_row()?,
-            label: match self.label.map(|at| (at, self.table.field(at))) {
+            src: node(names, row, self.src)?,
+            dst: node(names, row, self.dst)?,
+            time: self.event_time(names, row)?,
+            edge_type: self.edge_type.map(|at| row.field(at)).filter(|t| !t.is_empty()).map(Into::into),
+            features: self.feature_row(names, row)?,
+            label: match self.label.map(|at| (at, row.field(at))) {
                 None | Some((_, "")) => None,
-                Some((at, _)) => Some(self.number(at)?),
+                Some((at, _)) => Some(number(names, row, at)?),
             },
         })
     }
 
-    fn node(&self, column: usize) -> Result<NodeKey, FileError> {
-        let text = self.table.field(column);
-        if text.is_empty() {
-            return Err(self.table.value_error(column, "a node name; fill it in or drop the line"));
-        }
-        Ok(NodeKey::from_text(text))
-    }
-
     /// Integers; `12.0` is one too, since many tools write integer columns that way.
-    fn event_time(&self) -> Result<EventTime, FileError> {
-        let text = self.table.field(self.time);
+    fn event_time(&self, names: &Names, row: &Line) -> Result<EventTime, FileError> {
+        let text = row.field(self.time);
         let whole = match text.split_once('.') {
             Some((whole, zeros)) if !zeros.is_empty() && zeros.bytes().all(|byte| byte == b'0') => whole,
             _ => text,
         };
         whole.parse().map(EventTime).map_err(|_| {
-            self.table.value_error(
-                self.time,
-                "a 64-bit integer; write times as whole numbers of a unit, for example milliseconds",
-            )
+            let expected =
+                "a 64-bit integer; write times as whole numbers of a unit, for example milliseconds";
+            names.value_error(row, self.time, expected)
         })
     }
 
-    fn feature_row(&self) -> Result<Vec<f32>, FileError> {
-        if self.features.iter().all(|&column| self.table.field(column).is_empty()) {
+    fn feature_row(&self, names: &Names, row: &Line) -> Result<Vec<f32>, FileError> {
+        if self.features.iter().all(|&column| row.field(column).is_empty()) {
             return Ok(Vec::new());
         }
-        self.features.iter().map(|&column| self.number(column)).collect()
+        self.features.iter().map(|&column| number(names, row, column)).collect()
     }
+}
 
-    fn number(&self, column: usize) -> Result<f32, FileError> {
-        match self.table.field(column).parse::<f32>() {
-            Ok(number) if number.is_finite() => Ok(number),
-            _ => Err(self.table.value_error(column, "a finite 32-bit number; correct it or drop the line")),
-        }
+fn node(names: &Names, row: &Line, column: usize) -> Result<NodeKey, FileError> {
+    let text = row.field(column);
+    if text.is_empty() {
+        return Err(names.value_error(row, column, "a node name; fill it in or drop the line"));
+    }
+    Ok(NodeKey::from_text(text))
+}
+
+fn number(names: &Names, row: &Line, column: usize) -> Result<f32, FileError> {
+    match row.field(column).parse::<f32>() {
+        Ok(number) if number.is_finite() => Ok(number),
+        _ => Err(names.value_error(row, column, "a finite 32-bit number; correct it or drop the line")),
     }
 }
 
@@ -165,20 +229,12 @@ impl Iterator for CsvReader {
     type Item = Result<EdgeEvent, FileError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if self.ended {
-            return None;
+        if self.next == self.count {
+            self.read_on();
         }
-        match self.table.advance() {
-            Ok(true) => Some(self.event()),
-            Ok(false) => {
-                self.ended = true;
-                None
-            }
-            Err(error) => {
-                self.ended = !error.is_row();
-                Some(Err(error))
-            }
-        }
+        let row = self.rows[..self.count].get_mut(self.next)?;
+        self.next += 1;
+        row.event.take()
     }
 }
 
@@ -334,6 +390,54 @@ mod tests {
             assert!(matches!(error, FileError::Gzip { line, .. } if *line > 1000), "{error}");
             assert!(!error.is_row());
         }
+    }
+
+    #[test]
+    fn wide_rows_are_those_that_are_read_one_by_one() {
+        let columns: String = (0..WIDE).map(|i| format!(",f{i}")).collect();
+        let mut text = format!("src,dst,ts{columns}\n");
+        let rows = 2 * BLOCK_ROWS + 3;
+        for i in 0..rows {
+            let value = |j: usize| if (i, j) == (BLOCK_ROWS, 5) { "x".into() } else { format!("{i}.{j}") };
+            let values: Vec<String> = (0..if i == 300 { WIDE - 1 } else { WIDE }).map(value).collect();
+            text.push_str(&format!("{i},b,{i},{}\n", values.join(",")));
+        }
+        let file = file(text.as_bytes());
+        let mut reader = CsvReader::open(file.path()).unwrap();
+        for i in 0..rows {
+            let read = reader.next().unwrap();
+            let (mut text, place) = (String::new(), reader.place().1);
+            reader.add_row_text(&mut text);
+            assert!(text.starts_with(&format!("{i},b,{i},{i}.0,")), "{text}");
+            assert_eq!(place, i as u64 + 2);
+            match (i, read) {
+                (BLOCK_ROWS, Err(FileError::Value { line, column, .. })) => {
+                    assert_eq!((line, column.as_str()), (place, "f5"));
+                }
+                (300, Err(FileError::Ragged { line, .. })) => assert_eq!(line, place),
+                (_, read) => {
+                    let event = read.unwrap();
+                    assert_eq!((event.src, event.features.len()), (NodeKey::Int(i as i64), WIDE));
+                    assert_eq!(event.features[1], format!("{i}.1").parse::<f32>().unwrap());
+                }
+            }
+        }
+        assert!(reader.next().is_none() && reader.next().is_none());
+    }
+
+    #[test]
+    fn long_rows_end_a_block_and_keep_no_memory() {
+        let columns: String = (0..WIDE).map(|i| format!(",f{i}")).collect();
+        let (name, zeros) = ("n".repeat(BLOCK_BYTES), ",0".repeat(WIDE));
+        let mut text = format!("src,dst,ts{columns}\n");
+        (0..4).for_each(|i| text.push_str(&format!("{name}{i},b,{i}{zeros}\n")));
+        let file = file(text.as_bytes());
+        let mut reader = CsvReader::open(file.path()).unwrap();
+        for i in 0..4 {
+            let event = reader.next().unwrap().unwrap();
+            assert_eq!((event.time, reader.count), (EventTime(i), 1));
+        }
+        assert!(reader.next().is_none());
     }
 
     #[test]

@@ -24,12 +24,67 @@ const EXCERPT_CHARS: usize = 40;
 
 /// A file of rows with named columns.
 pub struct Table {
+    names: Names,
+    reader: csv::Reader<RowBound<Box<dyn Read + Send>>>,
+    row: Line,
+    gzip: bool,
+}
+
+/// A file and its columns, as errors name them.
+pub struct Names {
     path: PathBuf,
     columns: Vec<String>,
-    reader: csv::Reader<RowBound<Box<dyn Read + Send>>>,
+}
+
+/// A row of a file.
+#[derive(Default)]
+pub struct Line {
     record: StringRecord,
-    line: u64,
-    gzip: bool,
+    number: u64,
+}
+
+impl Names {
+    /// The error that field `column` of a row is not what it should be.
+    #[must_use]
+    pub fn value_error(&self, row: &Line, column: usize, expected: &'static str) -> FileError {
+        FileError::Value {
+            path: self.path.clone(),
+            line: row.number,
+            column: self.columns.get(column).cloned().unwrap_or_default(),
+            value: excerpt(row.field(column)),
+            expected,
+        }
+    }
+}
+
+impl Line {
+    /// Where it begins, counted from 1.
+    #[must_use]
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Field `column`; empty if there is none.
+    #[must_use]
+    pub fn field(&self, column: usize) -> &str {
+        self.record.get(column).unwrap_or("")
+    }
+
+    /// Bytes of all fields.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.record.as_slice().len()
+    }
+
+    /// Appends it as text, for showing it to people.
+    pub fn add_text(&self, text: &mut String) {
+        for (number, field) in self.record.iter().enumerate() {
+            if number > 0 {
+                text.push(',');
+            }
+            text.push_str(field);
+        }
+    }
 }
 
 impl Table {
@@ -50,54 +105,54 @@ impl Table {
         expected: &str,
     ) -> Result<Self, FileError> {
         let reader = csv::ReaderBuilder::new().trim(Trim::All).from_reader(RowBound { input, taken: 0 });
-        let mut table = Self {
-            path: path.to_path_buf(),
-            columns: Vec::new(),
-            reader,
-            record: StringRecord::new(),
-            line: 0,
-            gzip,
-        };
+        let names = Names { path: path.to_path_buf(), columns: Vec::new() };
+        let mut table = Self { names, reader, row: Line::default(), gzip };
         let header = match table.reader.headers() {
             Ok(header) => header.clone(),
             Err(error) => return Err(table.explain(error)),
         };
         if header.is_empty() {
-            return Err(FileError::Empty { path: table.path, expected: expected.to_owned() });
+            return Err(FileError::Empty { path: table.names.path, expected: expected.to_owned() });
         }
-        table.line = 1;
+        table.row.number = 1;
         let mut seen = HashSet::new();
         for column in &header {
             if !seen.insert(column) {
-                return Err(FileError::DuplicateColumn { path: table.path, column: column.to_owned() });
+                return Err(FileError::DuplicateColumn { path: table.names.path, column: column.to_owned() });
             }
         }
-        table.columns = header.iter().map(str::to_owned).collect();
+        table.names.columns = header.iter().map(str::to_owned).collect();
         Ok(table)
+    }
+
+    /// The file and its columns.
+    #[must_use]
+    pub fn names(&self) -> &Names {
+        &self.names
     }
 
     /// The file.
     #[must_use]
     pub fn path(&self) -> &Path {
-        &self.path
+        &self.names.path
     }
 
     /// The line of the row that was read last, counted from 1.
     #[must_use]
     pub fn line(&self) -> u64 {
-        self.line
+        self.row.number
     }
 
     /// Names of all columns, in file order.
     #[must_use]
     pub fn columns(&self) -> &[String] {
-        &self.columns
+        &self.names.columns
     }
 
     /// Index of the column with this name.
     #[must_use]
     pub fn find(&self, column: &str) -> Option<usize> {
-        self.columns.iter().position(|name| name == column)
+        self.columns().iter().position(|name| name == column)
     }
 
     /// Index of a column that has to be there.
@@ -106,9 +161,9 @@ impl Table {
     /// When it is not in the header.
     pub fn require(&self, column: &str) -> Result<usize, FileError> {
         self.find(column).ok_or_else(|| FileError::MissingColumn {
-            path: self.path.clone(),
+            path: self.names.path.clone(),
             column: column.to_owned(),
-            found: self.columns.join(", "),
+            found: self.columns().join(", "),
         })
     }
 
@@ -119,10 +174,10 @@ impl Table {
     /// When the row is ragged or not UTF-8, or reading fails.
     pub fn advance(&mut self) -> Result<bool, FileError> {
         self.reader.get_mut().taken = 0;
-        let read = self.reader.read_record(&mut self.record);
-        match read {
+        let Line { record, number } = &mut self.row;
+        match self.reader.read_record(record) {
             Ok(true) => {
-                self.line = self.record.position().map_or(self.line, csv::Position::line);
+                *number = record.position().map_or(*number, csv::Position::line);
                 Ok(true)
             }
             Ok(false) => Ok(false),
@@ -130,53 +185,34 @@ impl Table {
         }
     }
 
+    /// Gives the current row away, for a row whose memory is used again.
+    pub fn take_row(&mut self, row: &mut Line) {
+        std::mem::swap(&mut self.row.record, &mut row.record);
+        row.number = self.row.number;
+    }
+
     /// Field `column` of the current row; empty if there is none.
     #[must_use]
     pub fn field(&self, column: usize) -> &str {
-        self.record.get(column).unwrap_or("")
+        self.row.field(column)
     }
 
-    /// The current row as text, for showing it to people.
-    #[must_use]
-    pub fn row_text(&self) -> String {
-        let mut text = String::new();
-        self.add_row_text(&mut text);
-        text
-    }
-
-    /// Appends the same to `text`.
+    /// Appends the current row as text.
     pub fn add_row_text(&self, text: &mut String) {
-        for (number, field) in self.record.iter().enumerate() {
-            if number > 0 {
-                text.push(',');
-            }
-            text.push_str(field);
-        }
-    }
-
-    /// The error that field `column` of the current row is not what it should be.
-    #[must_use]
-    pub fn value_error(&self, column: usize, expected: &'static str) -> FileError {
-        FileError::Value {
-            path: self.path.clone(),
-            line: self.line,
-            column: self.columns.get(column).cloned().unwrap_or_default(),
-            value: excerpt(self.field(column)),
-            expected,
-        }
+        self.row.add_text(text);
     }
 
     fn explain(&mut self, error: csv::Error) -> FileError {
-        let path = self.path.clone();
-        let here = error.position().map_or(self.line, csv::Position::line);
-        let line = self.line;
+        let path = self.names.path.clone();
+        let line = self.row.number;
+        let here = error.position().map_or(line, csv::Position::line);
         match error.into_kind() {
             ErrorKind::UnequalLengths { expected_len: expected, len: found, .. } => {
-                self.line = here;
+                self.row.number = here;
                 FileError::Ragged { path, line: here, expected, found }
             }
             ErrorKind::Utf8 { .. } => {
-                self.line = here;
+                self.row.number = here;
                 FileError::Encoding { path, line: here }
             }
             ErrorKind::Io(source) if source.get_ref().is_some_and(|inner| inner.is::<RowTooLong>()) => {
@@ -240,7 +276,8 @@ pub fn read_columns<const N: usize>(path: &Path, wanted: [&str; N]) -> Result<Ve
     let mut rows = Vec::new();
     while table.advance()? {
         if let Some(&empty) = columns.iter().find(|&&column| table.field(column).is_empty()) {
-            return Err(table.value_error(empty, "a node name; fill it in or drop the line"));
+            let expected = "a node name; fill it in or drop the line";
+            return Err(table.names.value_error(&table.row, empty, expected));
         }
         rows.push(columns.map(|column| table.field(column).to_owned()));
     }
