@@ -10,7 +10,7 @@
 //   follow_list    out[i] = list[at[i]], all ones where the list has no such entry
 //
 // Rows of f32, `stride` values apart; a row that a table does not have is zeros, and adds nothing. spread_rows is the
-// backward of the first two: it turns the index around, so that no row is written by two and no atomic is needed; a
+// backward of join_rows and add_rows: it turns the index around, so that no row is written by two and no atomic is needed; a
 // user that there is not is left out.
 //
 // Launch: blocks of 256 threads; any grid. join_rows, put_rows and add_rows: a warp to a row. spread_rows: a warp to 32 columns

@@ -1,7 +1,7 @@
 // Linear layers of the shapes of a TGN step: 600 to 12,000 rows, 100 to 500 columns on either side, in f32.
 //
 //   linear_forward   out[m, n] (+)= scale a[m, k] w[n, k]^T + bias[n], with max(x, 0) of it if asked for
-//   linear_input     da[m, k]  (+)= scale d[m, n] w[n, k]
+//   linear_input     da[m, k]  (+)= scale d[m, n] w[n, k], and columns of zeros behind it if asked for
 //   linear_weights   dw[n, k] = scale d[m, n]^T a[m, k]        db[n] = sum over rows of d[m, n]
 //
 // Operands are parts of longer rows where strides are longer than rows, and `parts` products of one shape run in one

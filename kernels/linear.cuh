@@ -287,8 +287,8 @@ FN void multiply_all(const Product& p, const float* left, const float* right, co
     }
 }
 
-// One of the products of a launch whose inner dimension is cut into pieces with results of their own: as many as there
-// are `pieces`, zeros behind the end of the inner dimension.
+// One of the products of a launch whose inner dimension is cut into pieces with results of their own. How many it has
+// follows from where the next product begins; those behind the end of the inner dimension are zeros.
 struct PieceProduct {
     const float* left;
     const float* right;

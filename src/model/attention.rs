@@ -79,6 +79,7 @@ impl AttentionBlock {
         let p = &self.projections;
         // Of a node that is asked about many times the query is the same.
         let nodes = hop.typed(tape, table, self.types);
+        // The CPU multiplies all rows of `own.x`, and a GPU those of the query made of them, below.
         let own = match tape.device() {
             Device::Cpu => tape.gather_distinct(table, hop.own),
             Device::Cuda(_) => tape.distinct_columns(table, hop.own),

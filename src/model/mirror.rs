@@ -181,8 +181,8 @@ impl NodeMirror {
         let lists =
             vec![written.to_vec(), written_nodes, ids(others.iter().copied()), ids(nodes.iter().copied())];
         let lists = RowLists::new(fresh.device(), lists);
-        tables.memory.put_rows_listed(&lists, [1, 0], fresh);
-        tables.messages.put_rows_listed(&lists, [3, 2], &tables.memory);
+        tables.memory.put_rows_listed(&lists, (1, Some(0)), fresh);
+        tables.messages.put_rows_listed(&lists, (3, Some(2)), &tables.memory);
     }
 }
 

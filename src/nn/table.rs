@@ -52,30 +52,30 @@ impl Tensor {
     /// Row `index[i]` becomes row `i` of `rows`, which are on the same device. Indices are unique; one beyond the table
     /// is left out.
     pub fn put_rows_at(&mut self, index: &[u32], rows: &Tensor) {
-        let every = (0..).take(index.len()).collect();
-        self.put_rows_listed(&RowLists::new(self.device(), vec![index.to_vec(), every]), [0, 1], rows);
+        self.put_rows_listed(&RowLists::new(self.device(), vec![index.to_vec()]), (0, None), rows);
     }
 
-    /// Row `i` of the first of two lists becomes the row of `rows` that the second names there, as
-    /// [`put_rows_at`](Self::put_rows_at); both are as long. A row that there is not is zeros.
-    pub fn put_rows_listed(&mut self, lists: &RowLists, [into, from]: [usize; 2], rows: &Tensor) {
-        let [index, names] = [into, from].map(|list| &lists.lists[list]);
-        assert_eq!(index.len(), names.len(), "put_rows_listed: lists of two lengths");
+    /// The rows that list `into` names become rows of `rows`, as [`put_rows_at`](Self::put_rows_at): those that list
+    /// `from` names, which is as long, if given. A row that `rows` does not have is zeros.
+    pub fn put_rows_listed(&mut self, lists: &RowLists, (into, from): (usize, Option<usize>), rows: &Tensor) {
+        let (index, names, count) = (&lists.lists[into], from.map(|from| &lists.lists[from]), self.rows());
+        assert!(
+            names.is_none_or(|names| names.len() == index.len()),
+            "put_rows_listed: lists of two lengths"
+        );
         match self.device().clone() {
             Device::Cpu => {
-                let there = index.iter().zip(names).filter(|(row, _)| (**row as usize) < self.rows());
-                for (&row, &name) in there.collect::<Vec<_>>() {
-                    let row = self.row_mut(row as usize);
-                    if (name as usize) < rows.rows() {
-                        row.copy_from_slice(rows.row(name as usize));
-                    } else {
-                        row.fill(0.0);
-                    }
+                for (i, row) in
+                    index.iter().map(|row| *row as usize).enumerate().filter(|(_, row)| *row < count)
+                {
+                    let name = names.map_or(i, |names| names[i] as usize);
+                    let row = self.row_mut(row);
+                    if name < rows.rows() { row.copy_from_slice(rows.row(name)) } else { row.fill(0.0) }
                 }
             }
             Device::Cuda(work) => {
-                let [list, names] = [into, from].map(|list| &lists.there[list]);
-                cuda::put_listed(&work, self, (list, index.len()), (rows, Some(names)));
+                let (list, names) = (&lists.there[into], from.map(|from| &lists.there[from]));
+                cuda::put_listed(&work, self, (list, index.len()), (rows, names));
             }
         }
     }

@@ -1,7 +1,6 @@
 //! [`Tensor`]: a row-major matrix of f32 on a device. Knows nothing of gradients.
 
 use std::borrow::Cow;
-use std::ops::Range;
 
 use crate::device::cuda::{CudaBuffer, CudaError, DetachedCopy, PendingCopy};
 use crate::device::matmul::{View, ViewMut};
@@ -253,16 +252,6 @@ impl Tensor {
     #[must_use]
     pub fn to_vec(&self) -> Vec<f32> {
         self.buffer.copy_to_host()
-    }
-
-    /// Prepares a gradient for a part that writes these rows: where it was to be overwritten, the other rows become
-    /// zeros. Returns whether the part is to overwrite its rows.
-    pub(super) fn begin_range(&mut self, range: &Range<usize>, overwrite: bool) -> bool {
-        if overwrite && range.len() < self.rows {
-            self.clear();
-            return false;
-        }
-        overwrite
     }
 
     pub(super) fn view(&self) -> View<'_> {

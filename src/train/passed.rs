@@ -121,7 +121,7 @@ impl PreparedBatch {
 
     fn rows_of(&self, needs: &Needs, share: Share, (own, fanout): (&Part, usize)) -> RowsOfRank {
         let count = self.nodes().len();
-        let read = self.nodes_read(needs, Some(share), count);
+        let read = self.nodes_read(Some(share), count);
         RowsOfRank {
             slots: Self::slots_of(own, fanout).collect(),
             messages: read.clone(),

@@ -283,7 +283,7 @@ impl Preparer {
             StepMode::StateOnly => batch.touched.nodes(),
             StepMode::Train | StepMode::Score => batch.neighborhood.nodes().nodes(),
         };
-        let read = batch.nodes_read(&self.needs, batch.share, nodes.len());
+        let read = batch.nodes_read(batch.share, nodes.len());
         batch.rows.index_messages((nodes, read), batch.since, pending);
         batch.gather_seconds += lap(&mut clock);
     }

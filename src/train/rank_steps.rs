@@ -166,11 +166,12 @@ impl PreparedBatch {
     }
 
     /// Those of `count` nodes whose messages are applied by a rank with this share.
-    pub(super) fn nodes_read(&self, needs: &Needs, share: Option<Share>, count: usize) -> Range<usize> {
+    pub(super) fn nodes_read(&self, share: Option<Share>, count: usize) -> Range<usize> {
         match share {
             // In a state-only step every rank computes all memory rows.
             Some(share) if self.mode != StepMode::StateOnly => {
-                self.neighborhood.readers().nodes_of(share.parts(parts(needs, self.scored.len())))
+                let readers = self.neighborhood.readers();
+                readers.nodes_of(share.parts(readers.parts()))
             }
             _ => 0..count,
         }

@@ -7,9 +7,9 @@
 //! ```
 //! The tapes of a line are computed side by side, by one thread each. The operations of a step are too short to share
 //! each of them among threads: most of the time would go into waiting for one another. So the batch is cut at fixed
-//! places into a number of parts that its size and the model decide, rows of the table are of a part that reads them
-//! ([`Readers`](crate::model::Readers)), each part is begun by one thread, which computes
-//! its products alone, in matrices that stay in its cache, and sums over parts are made in a fixed binary tree: the
+//! places into a number of parts that its size and the model decide, when it is sampled; rows of the table are of a
+//! part that reads them ([`Readers`](crate::model::Readers)), each part is begun by one thread, which computes its
+//! products alone, in matrices that stay in its cache, and sums over parts are made in a fixed binary tree: the
 //! same bits at any number of threads. With products in bf16 the gradients of weights and their sums over parts are
 //! rounded to it, too. The loss is a mean over events, so a part's share in it is that of its events.
 //! Where several processes train together, each begins some of the parts, and they exchange what the next line reads

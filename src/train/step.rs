@@ -5,10 +5,10 @@ use std::time::Instant;
 use super::ahead::StepAhead;
 use super::fresh::take_fresh;
 use super::orders::Order;
-use super::pass::{Apply, How, Memory, Pass};
+use super::pass::{Apply, How, Memory, Pass, in_parts};
 use super::prepare::{PreparedBatch, lap};
 use super::ranks::RanksError;
-use super::shards::Sharded;
+use super::shards::{Sharded, parts};
 use super::table::RowPart;
 use super::trainer::{
     Negatives, PhaseSeconds, Positives, Scratch, StepMode, StepReport, TrainError, Trainer, World,
@@ -172,10 +172,16 @@ impl Trainer {
         }
     }
 
-    /// Whether the sample of `batch` is where this trainer computes: a GPU that is gone may have kept a part of it.
+    /// Whether the sample of `batch` is where this trainer computes, and as it computes it: a GPU that is gone may have
+    /// kept a part of it, and one that was drawn for it is not cut into parts.
     #[must_use]
     pub fn can_read_sample(&self, batch: &PreparedBatch) -> bool {
-        self.device != Device::Cpu || batch.neighborhood.on_gpu().is_none()
+        let samples = batch.mode != StepMode::StateOnly && !batch.scored.is_empty();
+        if self.device != Device::Cpu || !samples || !in_parts(&self.model) {
+            return true;
+        }
+        let (sample, cut) = (&batch.neighborhood, parts(&self.model.needs(), batch.scored.len()));
+        sample.on_gpu().is_none() && sample.readers().parts() == cut
     }
 
     /// Whether `batch` holds the rows of just those messages that a step would apply now.

@@ -225,6 +225,14 @@ fn a_device_that_is_lost_at_any_time_ends_nothing() {
 }
 
 #[test]
+fn a_wait_waits_whatever_was_refused_before_it() {
+    if nvrtc() {
+        let test = ["--exact", "gpu::staging::a_wait_behind_a_refusal", "--ignored"];
+        pass(&test, &[("EVERGRAPH_STANDIN_KEEPS", "1")]);
+    }
+}
+
+#[test]
 fn a_loop_publishes_what_a_lost_device_did_not_compute() {
     if !nvrtc() {
         return;

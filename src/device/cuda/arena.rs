@@ -191,7 +191,8 @@ impl Drop for Memory {
         if let Some(mapping) = &self.mapping {
             let host = self.begin.as_ptr();
             // Nothing of the GPU may be under way to it: a slice that was dropped did not wait.
-            let over = mapping.driver.synchronize().and_then(|()| match mapping.registered {
+            let over = mapping.driver.synchronize().or_else(|_| mapping.driver.synchronize());
+            let over = over.and_then(|()| match mapping.registered {
                 // SAFETY: registered once by `map`; all work on the GPU is over.
                 true => Ok(unsafe { sys::cuMemHostUnregister(host.cast()) }.result()?),
                 false => Ok(()),

@@ -16,8 +16,10 @@
 //!   step;
 //! - allocations in the order of the stream, since such memory is the graph's own. A buffer that is made meanwhile is
 //!   enqueued on the other stream and waited for, which is slow: a step should have its buffers already;
-//! - the end of an [`Arena`](super::Arena), in any thread, which waits for the whole GPU: the driver may then give the
-//!   recording up, and the memory is lost;
+//! - the end of an [`Arena`](super::Arena) or of a [`Cuda`](super::Cuda), in any thread, which waits for the whole GPU:
+//!   the driver may then give the recording up, and the memory is lost;
+//! - the making of an [`Arena`](super::Arena): a driver may refuse to pin memory meanwhile, so a step's room is made
+//!   before;
 //! - anything that another thread asks of the stream: it would be recorded with the rest.
 //!
 //! A buffer that is dropped meanwhile goes back when the graph was launched, so within the step its memory serves

@@ -72,7 +72,9 @@ impl Driver {
 /// Waits, whatever was reported before: what the driver refused when something was dropped, in any thread, `cudarc`
 /// returns from the next call, once, in the place of that call's work.
 pub(super) fn waited(wait: impl Fn() -> Result<(), DriverError>) -> Result<(), DriverError> {
-    wait().inspect_err(|_| wait().unwrap_or_default())
+    wait().inspect_err(|_| {
+        let _ = wait();
+    })
 }
 
 /// An order of work.

@@ -35,6 +35,8 @@ use crate::device;
 const LEAST_BYTES: usize = 256;
 /// Pinned memory through which values come and go: what a step of some thousand events moves, some times over.
 const STAGING_BYTES: usize = 64 << 20;
+/// Some times what fills the largest GPUs of today with blocks of a product.
+const ALONE_BYTES: usize = 32 << 20;
 const POOLING: &str = "memory of an operation";
 
 /// Memory of the GPU that waits for its next use, by size class.
@@ -59,6 +61,8 @@ pub struct CudaWork {
     pub(super) staging_bytes: AtomicUsize,
     pub(super) overflow: AtomicBool,
     pub(super) pace: Mutex<Pace>,
+    /// Bytes of a gradient from which on a product with it waits for no others.
+    alone_bytes: AtomicUsize,
     /// Whether memory is asked for in the sizes that are wanted.
     exact: bool,
 }
@@ -102,6 +106,7 @@ impl CudaWork {
             staging_bytes: AtomicUsize::new(STAGING_BYTES),
             overflow: AtomicBool::new(false),
             pace: Mutex::default(),
+            alone_bytes: AtomicUsize::new(ALONE_BYTES),
             exact,
         })
     }
@@ -134,6 +139,17 @@ impl CudaWork {
         for room in [&self.staging, &self.spare] {
             room.lock().take().iter_mut().for_each(Staging::start_over);
         }
+    }
+
+    /// From now on, a product with a gradient of so many bytes or more is computed at once, and does not wait for
+    /// others to be launched with.
+    pub fn compute_alone(&self, bytes: usize) {
+        self.alone_bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Whether a product with a gradient of so many bytes is computed at once.
+    pub(crate) fn computes_alone(&self, bytes: usize) -> bool {
+        bytes >= self.alone_bytes.load(Ordering::Relaxed)
     }
 
     /// Gives back all pooled memory and the pinned room: the GPU is not used any more.

@@ -72,11 +72,21 @@ fn learned() -> Vec<u8> {
     bytes
 }
 
-/// What readers are shown after the learner has learned all, and whether the GPU was left.
+/// What readers are shown after the learner has learned 60 events in batches of ten, and whether the GPU was left.
 fn shown(trainer: Trainer) -> (Vec<f32>, Vec<Option<EventTime>>, u64, i64) {
+    shown_of(trainer, 60, 10)
+}
+
+/// The same of so many events, in batches of so many.
+fn shown_of(
+    trainer: Trainer,
+    events: u32,
+    batch_events: usize,
+) -> (Vec<f32>, Vec<Option<EventTime>>, u64, i64) {
     let mut rig = Rig::new();
-    rig.append_edges(60, 100);
-    let mut learner = rig.learner_at(trainer, EdgeId(0), rig.options());
+    rig.append_edges(events, 100);
+    let options = LearnerOptions { batch_events, ..rig.options() };
+    let mut learner = rig.learner_at(trainer, EdgeId(0), options);
     learner.drain();
     let states = &rig.shared.engine.states;
     let nodes: Vec<NodeId> = (0..32).map(NodeId).collect();
@@ -91,12 +101,16 @@ fn shown(trainer: Trainer) -> (Vec<f32>, Vec<Option<EventTime>>, u64, i64) {
 
 #[test]
 fn a_gpu_that_is_lost_from_the_start_changes_nothing_that_readers_see() {
-    let (rows, times, applied, degraded) = shown(trainer());
-    assert_eq!((applied, degraded), (60, 0));
-    let there = shown(on_failing(0));
-    assert_eq!((there.2, there.3), (60, 1), "every event is applied once, and the loss is reported");
-    assert_eq!(there.1, times);
-    assert!(there.0 == rows, "the CPU went on from the same weights");
+    // Also where the CPU computes a batch in parts, which a sample for a GPU has not.
+    for (events, batch) in [(60, 10), (900, 420)] {
+        let shown = |trainer| shown_of(trainer, events, batch);
+        let (rows, times, applied, degraded) = shown(trainer());
+        assert_eq!((applied, degraded), (u64::from(events), 0));
+        let there = shown(on_failing(0));
+        assert_eq!((there.2, there.3), (applied, 1), "every event is applied once, and the loss is reported");
+        assert_eq!(there.1, times);
+        assert!(there.0 == rows, "the CPU went on from the same weights, in batches of {batch}");
+    }
 }
 
 #[test]

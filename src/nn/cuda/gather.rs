@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::linear::put;
-use super::{rows_of, whole, whole_mut};
+use super::{rows_behind, rows_of, whole, whole_mut};
 use crate::device::cuda::layers::{
     InverseIndex, Layout, Part, Put, add_rows, join_rows, put_rows, scatter_add_rows,
 };
@@ -78,7 +78,7 @@ pub fn columns_from(
     overwrite: bool,
 ) {
     let (rows, columns) = (x.rows(), y.cols());
-    let (layout, into) = (Layout::dense(x.cols()).at(first), Layout::dense(columns).at(row * columns));
+    let (layout, into) = (Layout::dense(x.cols()).at(first), rows_behind(y, row));
     work.run(|context| {
         let part = Part { table: (x.on_gpu()?, layout), shape: [rows, columns], list: None };
         add_rows(context, part, None, rows, put(overwrite), (y.on_gpu_mut()?, into))
@@ -88,7 +88,7 @@ pub fn columns_from(
 /// Rows `first..first + y.rows()` of `x`.
 pub fn rows_from(work: &CudaWork, y: &mut Tensor, x: &Tensor, first: usize) {
     let (rows, columns) = y.shape();
-    let layout = Layout::dense(columns).at(first * columns);
+    let layout = rows_behind(x, first);
     work.run(|context| {
         let part = Part { table: (x.on_gpu()?, layout), shape: [rows, columns], list: None };
         add_rows(context, part, None, rows, Put::REPLACE, whole_mut(y)?)
@@ -100,7 +100,7 @@ pub fn add_rows_at(work: &CudaWork, x: &mut Tensor, d: &Tensor, first: usize, ov
     if overwrite {
         x.clear();
     }
-    let layout = Layout::dense(d.cols()).at(first * d.cols());
+    let layout = rows_behind(x, first);
     work.run(|context| {
         add_rows(context, rows_of(d, None)?, None, d.rows(), Put::ADD, (x.on_gpu_mut()?, layout))
     });
@@ -114,8 +114,8 @@ pub fn concat(work: &CudaWork, y: &mut Tensor, parts: &[(&Tensor, usize)]) {
         let layout = Layout::dense(cols).at(first);
         work.run(|context| {
             let parts = parts.iter().map(|&(x, first)| {
-                let at = Layout::dense(x.cols()).at(first * x.cols());
-                Ok(Part { table: (x.on_gpu()?, at), shape: [rows, x.cols()], list: None })
+                let table = (x.on_gpu()?, rows_behind(x, first));
+                Ok(Part { table, shape: [rows, x.cols()], list: None })
             });
             let parts = parts.collect::<Result<Vec<_>, _>>()?;
             join_rows(context, &parts, rows, (y.on_gpu_mut()?, layout))

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::sums::{Product, Rows, Sums};
-use super::{whole, whole_mut};
+use super::sums::{RowsRead, Sums, WeightProduct};
+use super::{rows_behind, whole, whole_mut};
 use crate::device::cuda::CudaWork;
 use crate::device::cuda::layers::{Layout, LinearSizes, Put, linear_forward, linear_input};
 use crate::nn::Tensor;
@@ -30,14 +30,9 @@ pub fn forward(
 ) {
     let sizes = LinearSizes::new([y.rows(), x.cols(), y.cols()]);
     work.run(|context| {
-        let (x, bias) = ((x.on_gpu()?, rows_from(x, first)), bias.map(Tensor::on_gpu).transpose()?);
+        let (x, bias) = ((x.on_gpu()?, rows_behind(x, first)), bias.map(Tensor::on_gpu).transpose()?);
         linear_forward(context, sizes, x, (w.on_gpu()?, at), bias, put, whole_mut(y)?)
     });
-}
-
-/// Where the rows of a tensor from `first` on stand.
-pub fn rows_from(x: &Tensor, first: usize) -> Layout {
-    Layout::dense(x.cols()).at(first * x.cols())
 }
 
 /// The rows of `dx` from `first` on, as many as `d` has, become `d w`, or have it added.
@@ -48,7 +43,7 @@ pub fn backward_input(
     d: &Tensor,
     (w, at): (&Tensor, Layout),
 ) {
-    let (sizes, layout) = (LinearSizes::new([d.rows(), dx.cols(), d.cols()]), rows_from(dx, first));
+    let (sizes, layout) = (LinearSizes::new([d.rows(), dx.cols(), d.cols()]), rows_behind(dx, first));
     work.run(|context| {
         let into = (dx.on_gpu_mut()?, layout);
         linear_input(context, sizes, whole(d)?, (w.on_gpu()?, at), put(overwrite), into)
@@ -56,11 +51,16 @@ pub fn backward_input(
 }
 
 /// Sums of the gradient of a weight that met the rows `a` and, behind it, of its bias, if it has one.
-pub fn backward_parameters<'a>(work: &Arc<CudaWork>, d: Rows<'a>, a: Rows<'a>, biased: bool) -> Sums<'a> {
-    let product = Product::new(d, (a, 0), Layout::dense(0), None);
+pub fn backward_parameters<'a>(
+    work: &Arc<CudaWork>,
+    d: RowsRead<'a>,
+    a: RowsRead<'a>,
+    biased: bool,
+) -> Sums<'a> {
+    let product = WeightProduct::new(d, (a, 0), Layout::dense(0), None);
     let LinearSizes { rows, inputs, outputs, .. } = product.sizes;
     let weights = inputs * outputs;
     let mut sums = Sums::over_rows(work, rows, weights + if biased { outputs } else { 0 });
-    sums.add(Product { at: Layout::dense(inputs), bias: biased.then_some(weights), ..product });
+    sums.add(WeightProduct { at: Layout::dense(inputs), bias: biased.then_some(weights), ..product });
     sums
 }

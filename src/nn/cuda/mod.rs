@@ -27,6 +27,11 @@ pub fn whole_mut(tensor: &mut Tensor) -> Result<MatrixMut<'_>, CudaError> {
     Ok((tensor.on_gpu_mut()?, layout))
 }
 
+/// Where the rows of a tensor from `first` on stand.
+pub fn rows_behind(tensor: &Tensor, first: usize) -> Layout {
+    Layout::dense(tensor.cols()).at(first * tensor.cols())
+}
+
 /// How many rows of a tensor a list may name: any number will do for a table without columns.
 pub fn rows_to_read(tensor: &Tensor) -> usize {
     if tensor.cols() == 0 { u32::MAX as usize } else { tensor.rows() }

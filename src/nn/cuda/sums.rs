@@ -7,11 +7,14 @@
 //! wait for the one before. What several layers add to one gradient is added in the order in which the backward came to
 //! them, behind what is not a sum over rows.
 //!
-//! Until then the partial sums stay, 4 bytes a parameter for every 256 rows of a linear layer, and so do the gradients
-//! that are multiplied. A product large enough for a GPU by itself ([`BLOCKS_ALONE`]) is computed at once.
+//! Until then the partial sums stay, 4 bytes a parameter for every 256 rows of a linear layer, and so does what is
+//! multiplied. A product of a large gradient, which fills a GPU by itself, is computed at once
+//! ([`CudaWork::compute_alone`]). Sizes vary from batch to batch, and where a launch comes and goes with them, the
+//! graph of a step is built anew: so the bound is far above those of layers whose rows vary.
 
 use std::sync::Arc;
 
+use super::rows_behind;
 use crate::device::cuda::layers::{
     Layout, LinearSizes, Partials, StreamContext, WeightGradient, WeightSums, linear_pieces, linear_weights,
     sum_pieces,
@@ -20,19 +23,16 @@ use crate::device::cuda::{CudaBuffer, CudaError, CudaWork, PooledBuffer};
 use crate::nn::tape::Walk;
 use crate::nn::{ParamId, Tensor};
 
-/// Blocks of a product that waits for no others: some eight for each that the largest GPUs of today run at a time.
-const BLOCKS_ALONE: usize = 2048;
-
 /// Rows that a product reads, until it is computed.
 #[derive(Clone)]
-pub enum Rows<'a> {
+pub enum RowsRead<'a> {
     /// They stay as they are until the backward is done.
     Lasting(&'a Tensor),
     /// What the backward made and needs no more.
     Made(Arc<Tensor>),
 }
 
-impl Rows<'_> {
+impl RowsRead<'_> {
     /// The rows.
     pub fn get(&self) -> &Tensor {
         match self {
@@ -43,24 +43,24 @@ impl Rows<'_> {
 }
 
 /// The gradient of a weight, and of its bias if it has one: `d`ᵀ `a`.
-pub struct Product<'a> {
+pub struct WeightProduct<'a> {
     /// Of the layer.
     pub sizes: LinearSizes,
     /// The gradient of the layer's result.
-    pub d: (Rows<'a>, Layout),
+    pub d: (RowsRead<'a>, Layout),
     /// What the layer was given.
-    pub a: (Rows<'a>, Layout),
+    pub a: (RowsRead<'a>, Layout),
     /// Where the weight's gradient begins in the layer's sums.
     pub at: Layout,
     /// Where the bias's does, behind the weight's.
     pub bias: Option<usize>,
 }
 
-impl<'a> Product<'a> {
+impl<'a> WeightProduct<'a> {
     /// Of whole rows: all of `d`, and as many of `a` from row `first` on.
-    pub fn new(d: Rows<'a>, (a, first): (Rows<'a>, usize), at: Layout, bias: Option<usize>) -> Self {
+    pub fn new(d: RowsRead<'a>, (a, first): (RowsRead<'a>, usize), at: Layout, bias: Option<usize>) -> Self {
         let ((rows, outputs), inputs) = (d.get().shape(), a.get().cols());
-        let (d_at, a_at) = (Layout::dense(outputs), Layout::dense(inputs).at(first * inputs));
+        let (d_at, a_at) = (Layout::dense(outputs), rows_behind(a.get(), first));
         Self { sizes: LinearSizes::new([rows, inputs, outputs]), d: (d, d_at), a: (a, a_at), at, bias }
     }
 
@@ -85,7 +85,7 @@ pub struct Sums<'a> {
     /// Values of a piece.
     count: usize,
     /// What is still to be computed.
-    products: Vec<Product<'a>>,
+    products: Vec<WeightProduct<'a>>,
 }
 
 impl<'a> Sums<'a> {
@@ -108,8 +108,8 @@ impl<'a> Sums<'a> {
     }
 
     /// Takes a product. Those of one `Sums` have no value in common.
-    pub fn add(&mut self, product: Product<'a>) {
-        let alone = product.sizes.weight_blocks(self.pieces) > BLOCKS_ALONE;
+    pub fn add(&mut self, product: WeightProduct<'a>) {
+        let alone = self.work.computes_alone(product.d.0.get().data_len() * size_of::<f32>());
         self.products.push(product);
         if alone {
             compute([self].into_iter());
@@ -155,7 +155,7 @@ fn compute<'s, 'a: 's>(sums: impl Iterator<Item = &'s mut Sums<'a>>) {
     work.run(|_| {
         let mut all = Vec::with_capacity(taken.len());
         for (products, Sums { partials, pieces, count, .. }) in &mut taken {
-            let products = products.iter().map(Product::on_gpu).collect::<Result<_, _>>()?;
+            let products = products.iter().map(WeightProduct::on_gpu).collect::<Result<_, _>>()?;
             all.push(WeightSums { partials: partials.get_mut()?, step: *count, pieces: *pieces, products });
         }
         linear_weights(&work, all)

@@ -18,7 +18,7 @@ use crate::nn::cpu::gather::gather_add;
 use crate::nn::cpu::linear as cpu;
 use crate::nn::cuda::gather::gather_add as gather_rows;
 use crate::nn::cuda::linear as cuda;
-use crate::nn::cuda::sums::{Product, Rows, Sums};
+use crate::nn::cuda::sums::{RowsRead, Sums, WeightProduct};
 use crate::nn::tape::{Backward, Walk};
 use crate::nn::{ParamId, Tape, Tensor, Var};
 
@@ -72,7 +72,7 @@ impl Tape<'_> {
     /// If the shapes do not agree, there are no parts, or a part names a row that is not there.
     pub fn linear_relu_joined(&mut self, parts: Vec<Columns>, weight: ParamId, bias: ParamId) -> Var {
         let (w, b) = (self.parameters().get(weight), self.parameters().get(bias));
-        let n = parts.first().map_or(0, |part| self.rows_of(part));
+        let n = parts.first().map_or(0, |part| self.count_of(part));
         let columns: usize = parts.iter().map(|part| self.value(part.x).cols()).sum();
         assert!(
             !parts.is_empty() && columns == w.cols() && b.data_len() == w.rows(),
@@ -82,7 +82,7 @@ impl Tape<'_> {
             b.shape()
         );
         for part in &parts {
-            assert_eq!(self.rows_of(part), n, "linear_relu_joined: parts of different numbers of rows");
+            assert_eq!(self.count_of(part), n, "linear_relu_joined: parts of different numbers of rows");
             let (value, range) = (self.value(part.x), part.range_of(self.value(part.x)));
             assert!(range.end <= value.rows(), "linear_relu_joined: rows {range:?} of {}", value.rows());
             if let Some(rows) = &part.rows {
@@ -112,14 +112,14 @@ impl Tape<'_> {
             let (n, width) = (range.len(), x.cols());
             let weights = columns_of(w, from, width);
             match &part.rows {
-                None => matmul(y.view_mut(), Into::Add, 1.0, rows_of(x, range), weights.t()),
+                None => matmul(y.view_mut(), Into::Add, 1.0, view_of(x, range), weights.t()),
                 Some(rows) => {
                     let mut once = self.room(n, w.rows());
                     matmul(
                         once.view_mut(),
                         Into::Replace,
                         1.0,
-                        rows_of(self.value(part.x), range),
+                        view_of(self.value(part.x), range),
                         weights.t(),
                     );
                     gather_add(y.data_mut(), once.data(), w.rows(), rows, false);
@@ -158,13 +158,13 @@ impl Tape<'_> {
         }
     }
 
-    fn rows_of(&self, part: &Columns) -> usize {
+    fn count_of(&self, part: &Columns) -> usize {
         part.rows.as_ref().map_or_else(|| part.range_of(self.value(part.x)).len(), |rows| rows.len())
     }
 }
 
 /// These rows of a value.
-fn rows_of(x: &Tensor, range: Range<usize>) -> View<'_> {
+fn view_of(x: &Tensor, range: Range<usize>) -> View<'_> {
     View::new(&x.data()[range.start * x.cols()..], range.len(), x.cols())
 }
 
@@ -191,26 +191,28 @@ impl Joined {
                 let dw = walk.gradient(self.weight).0.data_mut();
                 let from_here = from.min(dw.len());
                 let dw = ViewMut::strided(&mut dw[from_here..], w.rows(), width, w.cols());
-                matmul(dw, Into::over(overwrite), 1.0, d.view().t(), rows_of(value, range.clone()));
+                matmul(dw, Into::over(overwrite), 1.0, d.view().t(), view_of(value, range.clone()));
             }
             // The parts before one from column 0 on are without columns, and so are without sums.
             Some(sums) => {
                 let (at, bias) = (cuda::columns(w, from), (from == 0).then_some(w.data_len()));
-                sums.add(Product::new(Rows::Made(d.clone()), (Rows::Lasting(value), range.start), at, bias));
+                sums.add(WeightProduct::new(
+                    RowsRead::Made(d.clone()),
+                    (RowsRead::Lasting(value), range.start),
+                    at,
+                    bias,
+                ));
             }
         }
-        walk.flow_with(part.x, |dx, overwrite| {
-            let overwrite = dx.begin_range(&range, overwrite);
-            match d.device() {
-                Device::Cpu => {
-                    let into = &mut dx.data_mut()[range.start * width..];
-                    let (into, w) = (ViewMut::new(into, range.len(), width), columns_of(w, from, width));
-                    matmul(into, Into::over(overwrite), 1.0, d.view(), w);
-                }
-                Device::Cuda(work) => {
-                    let (dx, w) = ((dx, range.start), (w, cuda::columns(w, from)));
-                    cuda::backward_input(work, dx, overwrite, d, w);
-                }
+        walk.flow_into_rows(part.x, &range, |dx, overwrite| match d.device() {
+            Device::Cpu => {
+                let into = &mut dx.data_mut()[range.start * width..];
+                let (into, w) = (ViewMut::new(into, range.len(), width), columns_of(w, from, width));
+                matmul(into, Into::over(overwrite), 1.0, d.view(), w);
+            }
+            Device::Cuda(work) => {
+                let (dx, w) = ((dx, range.start), (w, cuda::columns(w, from)));
+                cuda::backward_input(work, dx, overwrite, d, w);
             }
         });
     }

@@ -7,7 +7,7 @@ use crate::device::cuda::layers::Put;
 use crate::device::matmul::{Into, matmul};
 use crate::nn::cpu::linear as cpu;
 use crate::nn::cuda::linear as cuda;
-use crate::nn::cuda::sums::Rows;
+use crate::nn::cuda::sums::RowsRead;
 use crate::nn::tape::Walk;
 use crate::nn::{ParamId, Tape, Tensor, Var};
 
@@ -26,7 +26,7 @@ impl Tape<'_> {
         self.push_with(y, training, move |_, d, walk| {
             let (w, value) = (walk.parameter(weight), walk.value(x));
             walk.flow_with(x, |dx, overwrite| backward_input(dx, overwrite, &d, w));
-            backward_parameters(walk, Arc::new(d), Rows::Lasting(value), weight, bias);
+            backward_parameters(walk, Arc::new(d), RowsRead::Lasting(value), weight, bias);
         })
     }
 }
@@ -62,7 +62,7 @@ pub(super) fn forward(y: &mut Tensor, x: &Tensor, w: &Tensor, b: Option<&Tensor>
 pub(super) fn backward_parameters<'a>(
     walk: &mut Walk<'a>,
     d: Arc<Tensor>,
-    x: Rows<'a>,
+    x: RowsRead<'a>,
     w: ParamId,
     b: Option<ParamId>,
 ) {
@@ -78,7 +78,7 @@ pub(super) fn backward_parameters<'a>(
         }
         Device::Cuda(work) => {
             let ids: Vec<ParamId> = [w].into_iter().chain(b).collect();
-            cuda::backward_parameters(work, Rows::Made(d), x, b.is_some()).finish(walk, &ids);
+            cuda::backward_parameters(work, RowsRead::Made(d), x, b.is_some()).finish(walk, &ids);
         }
     }
 }

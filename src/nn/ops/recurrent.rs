@@ -8,7 +8,7 @@ use crate::device::matmul::{Into, View, ViewMut, matmul};
 use crate::nn::cpu::elementwise::accumulate;
 use crate::nn::cpu::linear::column_sums;
 use crate::nn::cpu::recurrent as cpu;
-use crate::nn::cuda::sums::Rows;
+use crate::nn::cuda::sums::RowsRead;
 use crate::nn::tape::{Backward, Walk};
 use crate::nn::{ParamId, Tape, TapePool, Tensor, Var};
 
@@ -149,7 +149,7 @@ impl Tape<'_> {
             }
             let d = Arc::new(d);
             for (x, w, b) in [(x, p.w_ih, p.b_ih), (h, p.w_hh, p.b_hh)] {
-                let value = Rows::Lasting(walk.value(x));
+                let value = RowsRead::Lasting(walk.value(x));
                 linear::backward_parameters(walk, d.clone(), value, w, Some(b));
             }
             let (w_ih, w_hh) = (walk.parameter(p.w_ih), walk.parameter(p.w_hh));
@@ -181,7 +181,7 @@ impl Backward for Gru {
         // Nothing was in the gradient before: then part of it is what W_hh gets, too.
         let joined = joined && walk.gradient_is_fresh(p.w_ih);
         let (gates, hidden) = (Arc::new(gates), Arc::new(hidden));
-        let value = Rows::Lasting(walk.value(x));
+        let value = RowsRead::Lasting(walk.value(x));
         linear::backward_parameters(walk, gates.clone(), value, p.w_ih, Some(p.b_ih));
         let (w_ih, w_hh) = (walk.parameter(p.w_ih), walk.parameter(p.w_hh));
         if *walk.device == Device::Cpu {
@@ -191,7 +191,7 @@ impl Backward for Gru {
             });
             backward_hidden(walk, &p, (&gates, &hidden), (walk.value(h), both));
         } else {
-            let value = Rows::Lasting(walk.value(h));
+            let value = RowsRead::Lasting(walk.value(h));
             linear::backward_parameters(walk, hidden.clone(), value, p.w_hh, Some(p.b_hh));
         }
         walk.flow_with(x, |dx, overwrite| linear::backward_input(dx, overwrite, &gates, w_ih));

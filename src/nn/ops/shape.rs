@@ -48,15 +48,12 @@ impl Tape<'_> {
             let mut at = 0;
             for (part, range) in parts {
                 let width = walk.value(part).cols();
-                walk.flow_with(part, |dx, overwrite| {
-                    let overwrite = dx.begin_range(&range, overwrite);
-                    match d.device() {
-                        Device::Cpu => {
-                            let into = &mut dx.data_mut()[range.start * width..][..range.len() * width];
-                            cpu::get_columns(into, width, d.data(), d.cols(), at, overwrite);
-                        }
-                        Device::Cuda(work) => cuda::columns_from(work, (dx, range.start), &d, at, overwrite),
+                walk.flow_into_rows(part, &range, |dx, overwrite| match d.device() {
+                    Device::Cpu => {
+                        let into = &mut dx.data_mut()[range.start * width..][..range.len() * width];
+                        cpu::get_columns(into, width, d.data(), d.cols(), at, overwrite);
                     }
+                    Device::Cuda(work) => cuda::columns_from(work, (dx, range.start), &d, at, overwrite),
                 });
                 at += width;
             }

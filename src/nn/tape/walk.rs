@@ -1,5 +1,6 @@
 //! [`Walk`]: a tape while it is walked backward, as its operations see it: values to read, gradients to add to, memory.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::device::Device;
@@ -101,6 +102,23 @@ impl<'a> Walk<'a> {
                 self.pool.give(d);
             }
         }
+    }
+
+    /// As [`flow_with`](Self::flow_with), of what flows into these rows of `var` alone: where that is fresh memory and
+    /// others are left, it begins as zeros, to be added to.
+    pub(in crate::nn) fn flow_into_rows(
+        &mut self,
+        var: Var,
+        range: &Range<usize>,
+        add: impl FnOnce(&mut Tensor, bool),
+    ) {
+        self.flow_with(var, |d, overwrite| {
+            let others = range.len() < d.rows();
+            if overwrite && others {
+                d.clear();
+            }
+            add(d, overwrite && !others);
+        });
     }
 
     /// Hands `add` what flows into `var` and whether that is fresh memory to be overwritten (`true`) or a

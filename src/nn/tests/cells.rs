@@ -174,6 +174,64 @@ fn rows_that_many_places_share() {
 }
 
 #[test]
+fn ranges_of_rows_are_read_where_they_are() {
+    // Both parts, and both columns, are of one value that is no parameter; the ranges overlap and leave rows out.
+    Check {
+        name: "linear_relu_joined of ranges",
+        inputs: &[(7, 3), (4, 6), (1, 4)],
+        ours: &|t, p| {
+            let x = t.param(p[0]);
+            let x = t.scale(x, 2.0);
+            let parts = [vec![2, 3, 4], vec![4, 5, 4]].map(|rows| t.distinct_columns(x, rows));
+            assert_eq!(parts.each_ref().map(|part| part.range.clone()), [Some(2..5), Some(4..6)]);
+            t.linear_relu_joined(parts.into(), p[1], p[2])
+        },
+        reference: &|m| {
+            let joined = Matrix::from_fn(3, 6, |r, c| match c {
+                0..3 => 2.0 * m[0].at(2 + r, c),
+                _ => 2.0 * m[0].at([4, 5, 4][r], c - 3),
+            });
+            reference::linear(&joined, &m[1], Some(&m[2])).map(|v| v.max(0.0))
+        },
+    }
+    .run();
+    Check {
+        name: "concat_rows",
+        inputs: &[(7, 3), (3, 2)],
+        ours: &|t, p| {
+            let (x, y) = (t.param(p[0]), t.param(p[1]));
+            let x = t.scale(x, 2.0);
+            t.concat_rows(vec![(x, 1..4), (y, 0..3), (x, 3..6)])
+        },
+        reference: &|m| {
+            Matrix::from_fn(3, 8, |r, c| match c {
+                0..3 => 2.0 * m[0].at(1 + r, c),
+                3..5 => m[1].at(r, c - 3),
+                _ => 2.0 * m[0].at(3 + r, c - 5),
+            })
+        },
+    }
+    .run();
+    Check {
+        name: "overlay_constant",
+        inputs: &[(2, 3)],
+        ours: &|t, p| {
+            let rows = t.param(p[0]);
+            let base = Tensor::from_vec(&Device::Cpu, 4, 3, (0..12).map(|i| i as f32).collect());
+            t.overlay_constant(base, vec![3, 1], rows)
+        },
+        reference: &|m| {
+            Matrix::from_fn(4, 3, |r, c| match r {
+                3 => m[0].at(0, c),
+                1 => m[0].at(1, c),
+                _ => (3 * r + c) as f64,
+            })
+        },
+    }
+    .run();
+}
+
+#[test]
 fn distinct_rows_stand_in_order_of_first_appearance() {
     let parameters = Parameters::new();
     let mut tape = Tape::new(&Device::Cpu, &parameters, Mode::Inference);

@@ -23,6 +23,7 @@
 // EVERGRAPH_STANDIN_POOLS       0: no allocations in the order of a stream
 // EVERGRAPH_STANDIN_FAIL_AFTER  the number of calls after which every call that needs a context fails
 // EVERGRAPH_STANDIN_FAIL_BLOCKING  the number of waits for events that block, of which the last fails, as all calls then
+// EVERGRAPH_STANDIN_KEEPS       1: memory is not freed in the order of a stream; the call is refused
 // EVERGRAPH_STANDIN_WAITS       0: the host waits for nothing, as if every wait had been forgotten
 // EVERGRAPH_STANDIN_ORDERS      0: streams wait for no event, likewise
 #include "driver.hpp"
@@ -363,6 +364,7 @@ API int cuMemAllocAsync(u64* address, size_t bytes, void* handle) {
 API int cuMemFreeAsync(u64 address, void* handle) {
     STREAM(handle);
     if (Result refused = breaks(*stream)) return refused;
+    if (settings.keeps) return INVALID_VALUE;
     if (Result refused = leave(address)) return refused;
     return context->ask(*stream, {Kind::Free, address});
 }

@@ -98,7 +98,7 @@ struct Settings {
     bool pools = setting("EVERGRAPH_STANDIN_POOLS", 1) != 0;
     u64 fail_after = setting("EVERGRAPH_STANDIN_FAIL_AFTER", ~0ull);
     u64 fail_blocking = setting("EVERGRAPH_STANDIN_FAIL_BLOCKING", ~0ull);
-    bool beside = setting("EVERGRAPH_STANDIN_BESIDE", 0) != 0;
+    bool beside = setting("EVERGRAPH_STANDIN_BESIDE", 0) != 0, keeps = setting("EVERGRAPH_STANDIN_KEEPS", 0) != 0;
     bool waits = setting("EVERGRAPH_STANDIN_WAITS", 1) != 0, orders = setting("EVERGRAPH_STANDIN_ORDERS", 1) != 0;
 };
 

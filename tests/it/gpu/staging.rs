@@ -3,7 +3,7 @@
 use evergraph::device::cuda::{CudaBuffer, Fetched, Staging};
 
 use super::layers::On;
-use super::{Draws, gpu};
+use super::{Draws, gpu, real_gpu};
 
 #[test]
 fn uploads_of_many_sizes_arrive_also_when_the_room_is_used_again() {
@@ -123,4 +123,28 @@ fn what_does_not_fit_and_other_gpus_are_refused() {
         assert!(error.contains("not mapped for the GPU"), "{error}");
     }
     assert!(Staging::new(&cuda, usize::MAX).is_err());
+}
+
+/// What is refused when something is dropped is reported by the next call, which has to do its own work all the same.
+#[test]
+#[ignore = "run by a_wait_waits_whatever_was_refused_before_it"]
+fn a_wait_behind_a_refusal() {
+    let Some(cuda) = real_gpu() else { return };
+    let on = On(&cuda);
+    let (from, mut to) = (on.copy(&[7.0_f32; 64]), on.room(64));
+    let mut asked = || {
+        let dropped = on.copy(&[0_u8]);
+        to.copy_front_from(&from, 64).unwrap();
+        let event = cuda.compute().record().unwrap();
+        assert!(!event.is_over().unwrap(), "nothing happens before somebody waits");
+        drop(dropped);
+        event
+    };
+    let event = asked();
+    event.synchronize().unwrap_err();
+    assert!(event.is_over().unwrap());
+    let event = asked();
+    cuda.compute().synchronize().unwrap_err();
+    assert!(event.is_over().unwrap());
+    event.synchronize().unwrap();
 }

@@ -435,6 +435,31 @@ fn steps_kernel_by_kernel_are_those_of_a_graph() {
 }
 
 #[test]
+fn gradients_of_weights_are_the_same_one_by_one_and_in_one_launch() {
+    let stream = Stream::new(3);
+    let models: [ModelOptions; 3] = [tgn().into(), small_tgat().into(), small_mixer().into()];
+    for model in models {
+        // None at once, those of larger gradients, all.
+        let learned = [usize::MAX, 1 << 12, 0].map(|bytes| {
+            let work = CudaWork::new(gpu());
+            work.compute_alone(bytes);
+            let device = Device::Cuda(work.clone());
+            let mut trainer = Trainer::new(TrainerOptions { model, ..options() }, &device).unwrap();
+            let seen: Vec<Vec<f32>> = (0..3).map(|b| step(&mut trainer, &stream, b).positive).collect();
+            let weights = trainer.weights().unwrap();
+            let values: Vec<f32> =
+                weights.parameters().iter().flat_map(|(_, value)| value.to_vec()).collect();
+            let launches = work.cuda().launches().into_iter().map(|(_, count)| count).sum::<u64>();
+            (seen, values, launches)
+        });
+        let [together, some, apart] = &learned;
+        assert!((&together.0, &together.1) == (&apart.0, &apart.1), "{}", model.name());
+        assert!((&together.0, &together.1) == (&some.0, &some.1), "{}", model.name());
+        assert!(together.2 < some.2 && some.2 < apart.2, "{} launches", model.name());
+    }
+}
+
+#[test]
 fn a_batch_is_tested_beside_its_step_on_a_gpu() {
     let stream = Stream::new(5);
     let works = [CudaWork::in_classes(gpu()), CudaWork::in_classes(gpu())];

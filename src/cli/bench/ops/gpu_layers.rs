@@ -20,7 +20,7 @@ use crate::device::cuda::twins::{AdamStep, Mask};
 use crate::device::cuda::{Cuda, CudaWork};
 use crate::device::rng;
 use crate::nn::cuda::linear;
-use crate::nn::cuda::sums::{Rows::Lasting, Sums};
+use crate::nn::cuda::sums::{RowsRead::Lasting, Sums};
 use crate::nn::{Tensor, TimeEncoder};
 
 /// Sizes of the layers that are measured.

@@ -13,7 +13,7 @@ use crate::device::cuda::layers::{
 use crate::device::cuda::twins::Mask;
 use crate::device::cuda::{CudaError, CudaWork, PooledBuffer};
 use crate::nn::cpu::attention::Shape;
-use crate::nn::cuda::sums::{Product, Rows, Sums};
+use crate::nn::cuda::sums::{RowsRead, Sums, WeightProduct};
 use crate::nn::cuda::time::Waves;
 use crate::nn::cuda::{rows_to_read, whole, whole_mut};
 use crate::nn::list::Sent;
@@ -130,8 +130,8 @@ impl Attention {
         (walk, id, at): (&mut Walk<'a>, ParamId, Layout),
     ) {
         let mut sums = Sums::over_rows(work, sizes.rows, walk.parameter(id).data_len());
-        let [d, a] = [d, a].map(|(rows, layout)| (Rows::Made(Arc::new(rows)), layout));
-        sums.add(Product { sizes, d, a, at, bias: None });
+        let [d, a] = [d, a].map(|(rows, layout)| (RowsRead::Made(Arc::new(rows)), layout));
+        sums.add(WeightProduct { sizes, d, a, at, bias: None });
         sums.finish(walk, &[id]);
     }
 
@@ -139,8 +139,8 @@ impl Attention {
     pub(super) fn backward_on_gpu(mut self, work: &Arc<CudaWork>, d: Tensor, walk: &mut Walk<'_>) {
         let Some(uploads) = self.uploads.take() else { return };
         let (s, nodes, query) = (self.shape, walk.value(self.nodes), walk.value(self.query));
-        let (blocks, rows) = (self.u.cols(), query.rows());
-        let mut dy = walk.take(s.seeds, blocks);
+        let (width, rows) = (self.u.cols(), query.rows());
+        let mut dy = walk.take(s.seeds, width);
         // Of y.
         let (w_v, of_result) = (walk.parameter(self.w_v), s.folded(s.seeds, 1.0));
         work.run(|context| {
@@ -151,7 +151,7 @@ impl Attention {
         let learned = matches!(self.time, TimeEncoder::Trained { .. });
         let wanted = (walk.needs(self.nodes), learned);
         let columns = if wanted.0 { s.node } else { 0 } + if learned { s.time } else { 0 };
-        let (mut du, mut dx) = (walk.take(s.seeds, blocks), walk.take(s.seeds * s.slots, columns));
+        let (mut du, mut dx) = (walk.take(s.seeds, width), walk.take(s.seeds * s.slots, columns));
         let waves = Waves::of(work, &self.time, walk.parameters());
         work.run(|context| {
             let saved = (self.y.on_gpu()?, self.weights.on_gpu()?, dy.on_gpu()?);
@@ -180,7 +180,7 @@ impl Attention {
         Self::weight_sums(work, of_query, ((q, heads), (du, blocks)), (walk, self.w_k, at));
         let w_q = walk.parameter(self.w_q);
         walk.flow_with(self.query, |d, overwrite| linear::backward_input(d, overwrite, &dq, w_q));
-        linear::backward_parameters(walk, Arc::new(dq), Rows::Lasting(query), self.w_q, None);
+        linear::backward_parameters(walk, Arc::new(dq), RowsRead::Lasting(query), self.w_q, None);
         walk.flow_with(self.nodes, |dn, overwrite| gather::add_up(dn, overwrite, self.slots.values(), &dx));
         if let TimeEncoder::Trained { w, b } = self.time {
             time::backward_on_gpu(walk, (w, b), &uploads.deltas, (&dx, columns - s.time));
