@@ -2,7 +2,7 @@
 // elementwise.rs, dropout.rs and segment.rs.
 //
 //   join_rows      out[i] = [part_1[list_1[i]] ; part_2[list_2[i]] ; ..]       at most ROW_PARTS parts
-//   put_rows       out[rows[i]] = part[list[i]]; a row that there is not, of `limit`, is left out, and none is put twice
+//   put_rows       out[rows[i]] = part[list[i]]; a row beyond `limit` is left out, and none is put twice
 //   add_rows       out[i] = part[list[i]], or that and before[list[i]], with max(x, 0) of it if asked for
 //   spread_rows    dx[r] (+)= sum over the users p of row r, in their order, of d[p]
 //   relu_backward  d[i] = 0 where result[i] <= 0
@@ -10,19 +10,19 @@
 //   follow_list    out[i] = list[at[i]], all ones where the list has no such entry
 //
 // Rows of f32, `stride` values apart; a row that a table does not have is zeros, and adds nothing. spread_rows is the
-// backward of join_rows and add_rows: it turns the index around, so that no row is written by two and no atomic is needed; a
-// user that there is not is left out.
+// backward of join_rows and add_rows: it turns the index around, so that no row is written by two and no atomic is
+// needed; a user that there is not is left out.
 //
-// Launch: blocks of 256 threads; any grid. join_rows, put_rows and add_rows: a warp to a row. spread_rows: a warp to 32 columns
-// of a row, and a block to those of a row with more than USERS_MANY users, each warp of which sums every eighth 32 of
-// them. relu_backward and follow_list: a thread to a value. drop_out: a thread to four values, which share a random
-// number.
+// Launch: blocks of 256 threads; any grid. join_rows, put_rows and add_rows: a warp to a row. spread_rows: a warp to 32
+// columns of a row, and a block to those of a row with more than USERS_MANY users, each warp of which sums every eighth
+// 32 of them. relu_backward and follow_list: a thread to a value. drop_out: a thread to four values, which share a
+// random number.
 //
 // Every value is read once and written once, 128 bytes per step of a warp: all are bound by memory. The sum of a row
 // with very many users is bound by the latency of its loads, eight of which a warp has under way together.
 //
-// join_rows, put_rows, relu_backward, drop_out and, of a single addition, add_rows have the CPU's bits; sums of users run
-// in another order and agree to rounding.
+// join_rows, put_rows, relu_backward, drop_out and, of a single addition, add_rows have the CPU's bits; sums of users
+// run in another order and agree to rounding.
 //
 // Registers by NVRTC 13.0, sm_80/sm_90: add_rows 26/28, drop_out 26/30, follow_list 16/16, join_rows 32/32,
 // put_rows 32/32, relu_backward 10/14, spread_rows 40/56. No spills.

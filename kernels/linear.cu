@@ -5,12 +5,13 @@
 //   linear_weights   dw[n, k] = scale d[m, n]^T a[m, k]        db[n] = sum over rows of d[m, n]
 //
 // Operands are parts of longer rows where strides are longer than rows, and `parts` products of one shape run in one
-// launch, as the heads of an attention. In `Product` rows and columns are those of the result: m and n, m and k, n and k.
+// launch, as the heads of an attention. In `Product` rows and columns are those of the result: m and n, m and k, n and
+// k.
 //
 // linear_weights has a table of products, whose results nothing waits for before a backward is done: those of a whole
-// backward are one launch. Each is partial sums over pieces of PRODUCT_PIECE_ROWS rows, `piece_step` values apart, to be
-// added up by sum_pieces: no atomics, the same result at every launch. Those of a bias, if there is one, are of the first
-// part, and stand `left_sums` values behind the beginning of those of the weights; k >= 1 then.
+// backward are one launch. Each is partial sums over pieces of PRODUCT_PIECE_ROWS rows, `piece_step` values apart, to
+// be added up by sum_pieces: no atomics, the same result at every launch. Those of a bias, if there is one, are of the
+// first part, and stand `left_sums` values behind the beginning of those of the weights; k >= 1 then.
 //
 // They are not a library's because a whole step has to run where there is neither a library of products nor a GPU: the
 // CPU simulates one with this text.

@@ -246,9 +246,9 @@ FN void store_sums(const Product& p, float part, u32 row, float* out) {
     }
 }
 
-// The tile of a part, over `begin..end` of the inner dimension, of which `out` and, with SUMS, `left_sums` have a result
-// of their own; the latter is the sums over it of the left side, which the first part's first column of tiles writes
-// unless it is null. All threads of the block together.
+// The tile of a part, over `begin..end` of the inner dimension, of which `out` and, with SUMS, `left_sums` have a
+// result of their own; the latter is the sums over it of the left side, which the first part's first column of tiles
+// writes unless it is null. All threads of the block together.
 template <bool LEFT, bool RIGHT, bool SUMS>
 FN void multiply(ProductRoom& room, const Product& p, const float* left, const float* right, const float* bias,
                  u64 tile, u64 part, u32 begin, u32 end, float* out, float* left_sums) {

@@ -34,12 +34,3 @@ pub fn get_columns(dx: &mut [f32], width: usize, d: &[f32], cols: usize, at: usi
         }
     });
 }
-
-/// Adds `d` to rows `start..end` of `dx`; where `overwrite`, other rows become zero.
-pub fn add_rows_at(dx: &mut [f32], cols: usize, start: usize, end: usize, d: &[f32], overwrite: bool) {
-    if overwrite {
-        dx[..start * cols].fill(0.0);
-        dx[end * cols..].fill(0.0);
-    }
-    super::elementwise::accumulate(&mut dx[start * cols..end * cols], d, overwrite);
-}

@@ -85,27 +85,6 @@ pub fn columns_from(
     });
 }
 
-/// Rows `first..first + y.rows()` of `x`.
-pub fn rows_from(work: &CudaWork, y: &mut Tensor, x: &Tensor, first: usize) {
-    let (rows, columns) = y.shape();
-    let layout = rows_behind(x, first);
-    work.run(|context| {
-        let part = Part { table: (x.on_gpu()?, layout), shape: [rows, columns], list: None };
-        add_rows(context, part, None, rows, Put::REPLACE, whole_mut(y)?)
-    });
-}
-
-/// Adds `d` to the rows of `x` from `first` on; where `overwrite`, its other rows become zero.
-pub fn add_rows_at(work: &CudaWork, x: &mut Tensor, d: &Tensor, first: usize, overwrite: bool) {
-    if overwrite {
-        x.clear();
-    }
-    let layout = rows_behind(x, first);
-    work.run(|context| {
-        add_rows(context, rows_of(d, None)?, None, d.rows(), Put::ADD, (x.on_gpu_mut()?, layout))
-    });
-}
-
 /// The rows of `parts` side by side, those of each from a row on.
 pub fn concat(work: &CudaWork, y: &mut Tensor, parts: &[(&Tensor, usize)]) {
     let (rows, cols) = y.shape();

@@ -66,22 +66,6 @@ impl Tape<'_> {
     /// # Panics
     /// If the range reaches beyond the value's rows.
     pub fn rows(&mut self, x: Var, range: Range<usize>) -> Var {
-        let cols = self.value(x).cols();
-        let mut y = self.room(range.len(), cols);
-        match self.device() {
-            Device::Cpu => {
-                y.data_mut().copy_from_slice(&self.value(x).data()[range.start * cols..range.end * cols]);
-            }
-            Device::Cuda(work) => cuda::rows_from(work, &mut y, self.value(x), range.start),
-        }
-        let needs = self.needs(x);
-        self.push_with(y, needs, move |_, d, walk| {
-            let Range { start, end } = range;
-            walk.flow_with(x, |dx, overwrite| match d.device() {
-                Device::Cpu => cpu::add_rows_at(dx.data_mut(), d.cols(), start, end, d.data(), overwrite),
-                Device::Cuda(work) => cuda::add_rows_at(work, dx, &d, start, overwrite),
-            });
-            walk.give(d);
-        })
+        self.concat_rows(vec![(x, range)])
     }
 }

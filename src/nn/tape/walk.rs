@@ -104,20 +104,30 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// As [`flow_with`](Self::flow_with), of what flows into these rows of `var` alone: where that is fresh memory and
-    /// others are left, it begins as zeros, to be added to.
+    /// As [`flow_with`](Self::flow_with), of what flows into these rows of `var` alone: in fresh memory the others
+    /// become zeros.
     pub(in crate::nn) fn flow_into_rows(
         &mut self,
         var: Var,
         range: &Range<usize>,
         add: impl FnOnce(&mut Tensor, bool),
     ) {
-        self.flow_with(var, |d, overwrite| {
-            let others = range.len() < d.rows();
-            if overwrite && others {
-                d.clear();
+        self.flow_with(var, |d, mut overwrite| {
+            if overwrite && range.len() < d.rows() {
+                match d.device() {
+                    Device::Cpu => {
+                        let cols = d.cols();
+                        let (before, others) = d.data_mut().split_at_mut(range.start * cols);
+                        before.fill(0.0);
+                        others[range.len() * cols..].fill(0.0);
+                    }
+                    Device::Cuda(_) => {
+                        d.clear();
+                        overwrite = false;
+                    }
+                }
             }
-            add(d, overwrite && !others);
+            add(d, overwrite);
         });
     }
 
