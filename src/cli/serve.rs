@@ -23,10 +23,10 @@ pub(super) fn run(args: &ConfigArgs) -> Result<()> {
     log_level::start(&config.output)?;
     config.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
     let settings = args.explain()?;
-    let ranks = Ranks::join(&config)?;
-    if ranks.is_some() {
+    if Ranks::expected(&config) > 1 {
         signals.come_twice();
     }
+    let ranks = Ranks::join(&config)?;
     let (mut others, parting) = match ranks {
         Some(ranks) if !ranks.is_first() => {
             signals.ignore();

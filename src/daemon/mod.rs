@@ -70,6 +70,7 @@ pub use status::{StatusSource, resident_bytes};
 pub use store::{Store, fixed_settings};
 
 use self::learning::{open_learned, open_learner};
+use self::ranks::Ranks;
 use self::reload::{ReadSettings, Reloading};
 use self::snapshot_files::DamagedSnapshot;
 use self::snapshot_settings::SharedSnapshotSettings;
@@ -114,8 +115,10 @@ impl Daemon {
         generated: Option<GeneratedOptions>,
         interrupt: &AtomicBool,
     ) -> Result<Self> {
-        let is_alone = config.learner.ranks <= 1 || config.cluster.role == ClusterRole::Replica;
-        ensure!(is_alone, "learner.ranks is for `evergraph serve`, which `mpiexec` starts");
+        ensure!(
+            Ranks::expected(config) <= 1,
+            "learner.ranks is for `evergraph serve`, which `mpiexec` starts"
+        );
         Self::start_leading(config, &mut None, generated, interrupt)
     }
 

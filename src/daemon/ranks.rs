@@ -26,13 +26,19 @@ pub struct Ranks {
 }
 
 impl Ranks {
+    /// How many processes train together by the settings. A replica trains nothing.
+    #[must_use]
+    pub fn expected(config: &Config) -> usize {
+        let learns = config.cluster.role != ClusterRole::Replica;
+        if learns { config.learner.ranks } else { 1 }
+    }
+
     /// Meets the other processes; `None` where there are none.
     ///
     /// # Errors
     /// `mpiexec` has started another number of them than the settings have, or MPI is not there.
     pub fn join(config: &Config) -> Result<Option<Self>> {
-        let learns = config.cluster.role != ClusterRole::Replica;
-        let ranks = if learns { config.learner.ranks } else { 1 };
+        let ranks = Self::expected(config);
         if ranks <= 1 {
             let started = started_processes(STARTED);
             ensure!(

@@ -40,7 +40,9 @@ pub struct Process {
     child: Child,
     address: String,
     log: Mutex<mpsc::Receiver<String>>,
+    /// Lines of its log that have come, of which the first `read` have been waited for.
     seen: Vec<String>,
+    read: usize,
 }
 
 /// How to start one.
@@ -136,7 +138,7 @@ impl Start {
                 }
             }
         });
-        Process { child, address: String::new(), log: Mutex::new(log), seen: Vec::new() }
+        Process { child, address: String::new(), log: Mutex::new(log), seen: Vec::new(), read: 0 }
     }
 
     /// Starts it, expects it to fail, and returns what it said.
@@ -170,15 +172,14 @@ impl Process {
     pub fn wait_for_line(&mut self, text: &str) -> Option<String> {
         let deadline = Instant::now() + PATIENCE;
         loop {
-            let line = self
-                .log
-                .get_mut()
-                .unwrap()
-                .recv_timeout(deadline.saturating_duration_since(Instant::now()))
-                .ok()?;
-            self.seen.push(line.clone());
+            if self.read == self.seen.len() {
+                let left = deadline.saturating_duration_since(Instant::now());
+                self.seen.push(self.log.get_mut().unwrap().recv_timeout(left).ok()?);
+            }
+            let line = &self.seen[self.read];
+            self.read += 1;
             if line.contains(text) {
-                return Some(line);
+                return Some(line.clone());
             }
         }
     }
@@ -260,16 +261,30 @@ impl Process {
         assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
     }
 
-    /// Waits until it ends by itself, and says what it returned.
+    /// Waits until it ends by itself, and says what it returned. Prints the end of its log if it failed.
     pub fn ended(&mut self) -> ExitStatus {
         let deadline = Instant::now() + PATIENCE;
         loop {
             if let Some(status) = self.child.try_wait().unwrap() {
+                if !status.success() {
+                    self.print_last_lines(&status);
+                }
                 return status;
             }
             assert!(Instant::now() < deadline, "the daemon did not end");
             std::thread::sleep(Duration::from_millis(10));
         }
+    }
+
+    fn print_last_lines(&mut self, status: &ExitStatus) {
+        let log = self.log.get_mut().unwrap();
+        self.seen.extend(std::iter::from_fn(|| log.recv_timeout(Duration::from_millis(100)).ok()));
+        let begin = self.seen.len().saturating_sub(30);
+        eprintln!(
+            "process {}: {status}; its last lines:\n{}",
+            self.child.id(),
+            self.seen[begin..].join("\n")
+        );
     }
 }
 
