@@ -6,7 +6,7 @@
 //!
 //! All `unsafe` code of the package is here, also the one call of librdkafka that rdkafka does not have
 //! ([`set_kafka_token`]). Knows nothing of tensors or models, or of what a graph is for. Of the
-//! tables that kernels search ([`cuda::graph`], [`cuda::sample`], [`cuda::row_cache`]) it knows as much as it has to
+//! tables that kernels search ([`cuda::graph`], [`cuda::sample`]) it knows as much as it has to
 //! check so that no kernel leaves its buffers. Who asks for a kernel stands beside its twin on the CPU.
 
 mod buffer;

@@ -1,7 +1,7 @@
 //! NVIDIA GPUs: everything that knows CUDA. [`Cuda`] is one GPU that was opened, with three streams, a budget of
 //! memory and the kernels built for it; [`CudaBuffer`] is memory on it, [`Arena`] memory of the host that the GPU
 //! reads in place. What is done there: [`rows`] moves rows, [`graph`] holds the temporal graph, which [`sample`] and
-//! [`distinct`] search, [`layers`] computes, [`row_cache`] looks rows up; [`twins`] is what they and the kernels share.
+//! [`distinct`] search, [`layers`] computes; [`twins`] is what they and the kernels share.
 //! Each kernel is declared once, in `kernels!`, from which its entry and its launcher derive (`declare`).
 //!
 //! ```text
@@ -53,7 +53,6 @@ mod pace;
 mod pages;
 mod pooled_buffer;
 mod recording;
-pub mod row_cache;
 mod row_room;
 pub mod rows;
 pub mod sample;

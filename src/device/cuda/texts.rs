@@ -9,7 +9,7 @@ use std::path::Path;
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::error::CudaError;
-use super::{distinct, graph, layers, row_cache, rows, sample};
+use super::{distinct, graph, layers, rows, sample};
 
 /// The kernels that a launcher calls.
 #[derive(Clone, Copy, Debug)]
@@ -70,7 +70,6 @@ pub const SOURCES: &[Source] = texts! {
     "mixing.cu" => layers::mixing::ENTRIES,
     "pieces.cu" => layers::pieces::ENTRIES,
     "reduce.cu" => layers::reduce::ENTRIES,
-    "row_cache.cu" => row_cache::ENTRIES,
     "sample.cu" => sample::ENTRIES,
     "slot_rows.cu" => layers::slot_rows::ENTRIES,
     "time_encoding.cu" => layers::time_encoding::ENTRIES,
@@ -89,7 +88,6 @@ pub const HEADERS: &[(&str, &str)] = headers! {
     "pieces.cuh",
     "portable.cuh",
     "rng.cuh",
-    "row_cache.cuh",
     "rows.cuh",
     "sample.cuh",
     "sums.cuh",

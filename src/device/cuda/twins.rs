@@ -226,28 +226,6 @@ twins! {
         /// 0.
         unused: u32,
     }
-
-    /// Eight entries of the row cache's table.
-    RowCacheBucket {
-        /// Which rows.
-        ids: [u64; 8],
-        /// Where they are.
-        slots: [u32; 8],
-        /// Of the slots, when the entries were made.
-        generations: [u32; 8],
-    }
-
-    /// The row cache's table.
-    RowCacheTable {
-        /// [`RowCacheBucket`]s.
-        buckets: Address,
-        /// `u32` per slot.
-        generations: Address,
-        /// How many buckets.
-        bucket_count: u32,
-        /// How many slots.
-        slot_count: u32,
-    }
 }
 
 macro_rules! constants {
@@ -288,6 +266,4 @@ constants! {
     MIXING_THREADS = 128;
     /// Threads of a block of its backward.
     MIXING_TILE = 64;
-    /// Ids that a block of `row_cache.cu` looks up together.
-    ROW_CACHE_TILE = 256;
 }

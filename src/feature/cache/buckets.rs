@@ -8,8 +8,6 @@
 //!
 //! The caller defines what the two words mean, and which entries are void.
 
-use bytemuck::{Pod, Zeroable};
-
 use crate::device::{prefetch, rng};
 
 /// Entries of a bucket.
@@ -20,12 +18,12 @@ pub(super) const EMPTY: u64 = u64::MAX;
 pub(super) const HASH_STATE: u64 = 0x726f_775f_6361_6368;
 
 /// Eight entries, a column each: what is compared comes first.
-#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[derive(Clone, Copy, Debug)]
 #[repr(C, align(128))]
-pub(super) struct Bucket {
-    pub ids: [u64; BUCKET_ENTRIES],
-    pub first: [u32; BUCKET_ENTRIES],
-    pub second: [u32; BUCKET_ENTRIES],
+struct Bucket {
+    ids: [u64; BUCKET_ENTRIES],
+    first: [u32; BUCKET_ENTRIES],
+    second: [u32; BUCKET_ENTRIES],
 }
 
 const VACANT: Bucket =
@@ -139,11 +137,6 @@ impl Buckets {
             (0..BUCKET_ENTRIES).map(move |entry| (ids[entry], [first[entry], second[entry]]))
         };
         self.buckets.iter().flat_map(of).filter(|(id, _)| *id != EMPTY)
-    }
-
-    /// The buckets, byte by byte.
-    pub fn raw(&self) -> &[u8] {
-        bytemuck::cast_slice(&self.buckets)
     }
 }
 

@@ -286,13 +286,6 @@ impl CacheDirectory {
         self.table.find(id, self.table.homes(id))
     }
 
-    /// The table, for a device that is to search it itself: the bytes of its buckets, of which there are more when it
-    /// grew, and a generation per slot. The layout is that of `table.rs`.
-    #[must_use]
-    pub fn table(&self) -> (&[u8], &[u32]) {
-        self.table.raw()
-    }
-
     /// Drops the row of `id`, which has changed in its source. Whether it was there.
     pub fn invalidate(&mut self, id: u64) -> bool {
         let Some(slot) = self.slot_of(id) else { return false };

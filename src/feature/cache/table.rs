@@ -1,44 +1,8 @@
-//! [`SlotTable`]: which slot holds the row of an id, in arrays that a device can search without locks while they do not
-//! change.
-//!
-//! # Layout
-//!
-//! Little-endian; `kernels/row_cache.cuh` reads the same bytes. Two arrays:
-//!
-//! ```text
-//! buckets      128 bytes each, aligned to 128; more as more slots hold something, ceil(slots / 4) of them at most
-//!      0   8 × u64   id           the entry's row; all ones: no entry
-//!     64   8 × u32   slot         where the row is
-//!     96   8 × u32   generation   of the slot, when the entry was made
-//! generations   4 bytes a slot
-//!      0       u32   generation   of what the slot holds
-//! ```
-//!
-//! An id is in one of two buckets: with `h` the 64-bit hash of the id (`rng::draw(HASH_STATE, id)`) and `n` the number
-//! of buckets, `((h >> 32) * n) >> 32` and `((h & 0xffffffff) * n) >> 32`, or, if these are the same, that one and the
-//! one after it, cyclically. A search compares the 16 entries there, and nothing else.
-//!
-//! # Why nothing stale is ever found
-//!
-//! An entry is emptied when its slot's row is dropped, for another row or because it changed. The slot's generation is
-//! counted up then, which voids every entry that names the slot in copies of the table, too: on a device, whose copy
-//! may be behind, an entry is a hit only if its generation is that of its slot. The count may wrap around: when it
-//! does, no entry of 2^32 generations ago is left. Here nothing is behind, and generations, each far from the others,
-//! are not read.
+//! [`SlotTable`]: which slot holds the row of an id. The first word of an entry of [`Buckets`] is its slot, the second
+//! is 0. An entry is emptied when the row in its slot is dropped, for another one or because it changed.
 
-use std::mem::offset_of;
-
-use super::buckets::{Bucket, Buckets, EMPTY, Homes, Place};
+use super::buckets::{Buckets, EMPTY, Homes, Place};
 use super::window::CHUNK_IDS;
-use crate::device::cuda::twins::RowCacheBucket;
-
-/// What a device takes a bucket for: each column in the same place.
-const _: () = {
-    assert!(size_of::<Bucket>() == size_of::<RowCacheBucket>());
-    assert!(offset_of!(Bucket, ids) == offset_of!(RowCacheBucket, ids));
-    assert!(offset_of!(Bucket, first) == offset_of!(RowCacheBucket, slots));
-    assert!(offset_of!(Bucket, second) == offset_of!(RowCacheBucket, generations));
-};
 
 /// Entries that the table has room for from the beginning, if there are as many slots. It is searched at random places,
 /// so that it be no larger than it has to matters: a few rows in a table for millions would each be far away.
@@ -50,7 +14,6 @@ pub(super) struct SlotTable {
     entries: Buckets,
     /// How many there are.
     named: usize,
-    generations: Vec<u32>,
     /// The place of each slot's entry.
     places: Vec<Place>,
 }
@@ -59,17 +22,17 @@ impl SlotTable {
     /// A table of slots that hold nothing.
     pub fn new(slots: usize) -> Self {
         let entries = Buckets::new(slots.min(ENTRIES_LEAST));
-        Self { entries, named: 0, generations: vec![0; slots], places: vec![0; slots] }
+        Self { entries, named: 0, places: vec![0; slots] }
     }
 
     /// Sees to it that so many more entries find a place; [`homes`](Self::homes) from before do not count any more.
     pub fn reserve(&mut self, more: usize) {
-        let wanted = (self.named + more).min(self.generations.len());
+        let wanted = (self.named + more).min(self.places.len());
         if wanted <= self.entries.room() {
             return;
         }
         let (mut entries, mut moved) =
-            (Buckets::new((2 * wanted).min(self.generations.len())), Vec::with_capacity(self.named));
+            (Buckets::new((2 * wanted).min(self.places.len())), Vec::with_capacity(self.named));
         for (id, words) in self.entries.all() {
             let homes = entries.homes(id);
             // Without a place for all, which all but never happens, those to come may be refused.
@@ -83,9 +46,7 @@ impl SlotTable {
 
     /// Bytes held.
     pub fn bytes(&self) -> usize {
-        self.entries.bytes()
-            + self.generations.len() * size_of::<u32>()
-            + self.places.len() * size_of::<Place>()
+        self.entries.bytes() + self.places.len() * size_of::<Place>()
     }
 
     /// The buckets of `id`.
@@ -100,9 +61,7 @@ impl SlotTable {
 
     /// The slot that holds the row of `id`.
     pub fn find(&self, id: u64, homes: Homes) -> Option<u32> {
-        let [slot, generation] = self.entries.words(self.entries.find(id, homes)?);
-        debug_assert_eq!(self.generations[slot as usize], generation, "entries are emptied with their slots");
-        Some(slot)
+        self.entries.find(id, homes).map(|place| self.entries.words(place)[0])
     }
 
     /// The slot that holds the row of each of `ids`, in their order. What a search reads is on its way before its turn.
@@ -126,7 +85,7 @@ impl SlotTable {
             return false;
         }
         let Some(place) = self.entries.vacancy(homes, |other, _, _| other == EMPTY) else { return false };
-        self.entries.put(place, id, [slot, self.generations[slot as usize]]);
+        self.entries.put(place, id, [slot, 0]);
         self.places[slot as usize] = place;
         self.named += 1;
         true
@@ -134,22 +93,14 @@ impl SlotTable {
 
     /// Records that `slot`, which had an entry, is empty.
     pub fn give_up(&mut self, slot: u32) {
-        let generation = &mut self.generations[slot as usize];
-        *generation = generation.wrapping_add(1);
         self.entries.put(self.places[slot as usize], EMPTY, [0; 2]);
         self.named -= 1;
-    }
-
-    /// Buckets and generations, as a device has them.
-    pub fn raw(&self) -> (&[u8], &[u32]) {
-        (self.entries.raw(), &self.generations)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::feature::cache::buckets::buckets_for;
 
     fn name(table: &mut SlotTable, id: u64, slot: u32) -> bool {
         table.name(id, slot, table.homes(id))
@@ -170,8 +121,6 @@ mod tests {
         assert_eq!([70, 71].map(|id| find(&table, id)), [None, Some(3)]);
         assert!(name(&mut table, 5, 2));
         assert_eq!([5, 70].map(|id| find(&table, id)), [Some(2), None]);
-        let (buckets, generations) = table.raw();
-        assert_eq!(buckets.len() + size_of_val(generations), buckets_for(4) * size_of::<Bucket>() + 16);
     }
 
     #[test]
@@ -195,29 +144,5 @@ mod tests {
         table.reserve(100);
         full.reserve(usize::MAX / 2);
         assert_eq!((table.bytes(), full.bytes()), (grown, SlotTable::new(10).bytes()));
-    }
-
-    #[test]
-    fn an_entry_that_was_left_behind_is_no_hit() {
-        // A copy of the entries from before the slot was given to another row, as on a device that is behind.
-        let mut table = SlotTable::new(4);
-        assert!(name(&mut table, 70, 2));
-        let before = table.entries.clone();
-        table.give_up(2);
-        assert!(name(&mut table, 71, 2));
-        let [slot, generation] = before.words(before.find(70, before.homes(70)).expect("the entry is there"));
-        assert_ne!(generation, table.generations[slot as usize]);
-        assert_eq!((slot, find(&table, 70), find(&table, 71)), (2, None, Some(2)));
-    }
-
-    #[test]
-    fn a_count_of_generations_that_wraps_round_finds_nothing_old() {
-        let mut table = SlotTable::new(1);
-        table.generations[0] = u32::MAX;
-        assert!(name(&mut table, 1, 0));
-        table.give_up(0);
-        assert_eq!((table.generations[0], find(&table, 1)), (0, None));
-        assert!(name(&mut table, 2, 0));
-        assert_eq!((find(&table, 1), find(&table, 2)), (None, Some(0)));
     }
 }

@@ -18,7 +18,6 @@
 #include "../../../kernels/mixing.cu"
 #include "../../../kernels/pieces.cu"
 #include "../../../kernels/reduce.cu"
-#include "../../../kernels/row_cache.cu"
 #include "../../../kernels/sample.cu"
 #include "../../../kernels/slot_rows.cu"
 #include "../../../kernels/time_encoding.cu"
@@ -69,7 +68,7 @@ static const std::vector<Kernel> kernels = {
     ROWS(16), ROWS(8), ROWS(4), ROWS(1),
     SAMPLE(8), SAMPLE(16), SAMPLE(32),
     KERNEL(distinct_insert), KERNEL(distinct_count), KERNEL(distinct_number), KERNEL(distinct_spread),
-    KERNEL(ingest), KERNEL(row_cache_find), KERNEL(row_cache_misses),
+    KERNEL(ingest),
     ATTENTION(1, 4), ATTENTION(1, 8), ATTENTION(1, 12), ATTENTION(1, 16), ATTENTION(2, 4),
     ATTENTION(2, 8), ATTENTION(2, 12), ATTENTION(2, 16), ATTENTION(4, 4), ATTENTION(4, 8),
     KERNEL(gru_forward), KERNEL(gru_backward), KERNEL(adam), KERNEL(adam_bounded_all), KERNEL(sum_pieces),
