@@ -7,6 +7,8 @@
 //! What cannot be published, because the GPU that computed it is lost, is [`Owed`]: rows of all those nodes as they are
 //! when that is made good, and then the last position.
 
+use std::time::Instant;
+
 use super::measure::unix_seconds;
 use super::publisher::Pending;
 use super::unusual::Unjudged;
@@ -77,6 +79,7 @@ impl Reflected {
 
 impl Pending for Unpublished {
     fn hand_over(&mut self) -> Result<(), TrainError> {
+        let begun = Instant::now();
         self.batch.scored.judge(&self.shared);
         let (rows, states) = (self.rows.wait()?, &self.shared.engine.states);
         let publication = states.publication();
@@ -84,6 +87,8 @@ impl Pending for Unpublished {
         self.batch.reflect(&self.shared);
         drop(publication);
         self.batch.report(&self.shared);
+        let seconds = begun.elapsed().as_secs_f64();
+        self.shared.metrics.train.step_duration.with_label_values(&["hand_over"]).observe(seconds);
         Ok(())
     }
 }

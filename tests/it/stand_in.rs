@@ -350,6 +350,8 @@ fn a_daemon_samples_on_the_device_until_that_is_lost() {
     };
     assert!(samples(&daemon, "gpu") >= Some(5.0) && samples(&daemon, "cpu") == Some(0.0));
     assert!(metric(&daemon, "evergraph_device_bus_bytes_total{kind=\"to_host\"}") > Some(0.0));
+    let handed_over = "evergraph_train_step_duration_seconds_count{phase=\"hand_over\"}";
+    assert!(metric(&daemon, handed_over) > Some(0.0));
     assert!(daemon.terminate().success());
 
     let daemon = start().env("EVERGRAPH_STANDIN_FAIL_AFTER", "900").ready();
