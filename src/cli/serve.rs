@@ -16,16 +16,18 @@ use crate::train::Trainer;
 /// Interval of checks whether a part of the daemon has ended.
 const POLL_PERIOD: Duration = Duration::from_millis(250);
 
+/// Where `mpiexec` has started several processes, a service manager sends a signal to each, and `mpiexec` passes on its
+/// own: those that follow the first one this soon count as the same.
+const SAME_WITHIN: Duration = Duration::from_secs(5);
+
 /// Runs the daemon.
 pub(super) fn run(args: &ConfigArgs) -> Result<()> {
-    let signals = Signals::listen_with_reload()?;
+    let signals =
+        Signals::listen_with_reload(if Ranks::are_started() { SAME_WITHIN } else { Duration::ZERO })?;
     let config = args.load()?;
     log_level::start(&config.output)?;
     config.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
     let settings = args.explain()?;
-    if Ranks::expected(&config) > 1 {
-        signals.come_twice();
-    }
     let ranks = Ranks::join(&config)?;
     let (mut others, parting) = match ranks {
         Some(ranks) if !ranks.is_first() => {
@@ -81,19 +83,20 @@ pub(super) struct Signals {
 impl Signals {
     /// Listens from now on, on a thread of its own.
     pub(super) fn listen() -> Result<Self> {
-        Self::listen_to(false)
+        Self::listen_to(false, Duration::ZERO)
     }
 
-    /// The same, and SIGHUP asks for a reload.
-    fn listen_with_reload() -> Result<Self> {
-        Self::listen_to(true)
+    /// The same, and SIGHUP asks for a reload. Signals that follow the first one within `same_within` are the same.
+    fn listen_with_reload(same_within: Duration) -> Result<Self> {
+        Self::listen_to(true, same_within)
     }
 
-    fn listen_to(hangup: bool) -> Result<Self> {
+    fn listen_to(hangup: bool, same_within: Duration) -> Result<Self> {
         let (sender, received) = mpsc::sync_channel(1);
         let stop_requested = Arc::new(AtomicBool::new(false));
         let (flag, reload_requested) = (stop_requested.clone(), Arc::new(AtomicBool::new(false)));
-        let (reload, same_within_ms) = (reload_requested.clone(), Arc::new(AtomicU64::new(0)));
+        let reload = reload_requested.clone();
+        let same_within_ms = Arc::new(AtomicU64::new(u64::try_from(same_within.as_millis())?));
         let same_within = same_within_ms.clone();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let (mut terminate, mut interrupt, mut hangup) = {
@@ -133,12 +136,6 @@ impl Signals {
             })
             .context("cannot start the thread that waits for signals")?;
         Ok(Self { stop_requested, reload_requested, received, same_within_ms })
-    }
-
-    /// From now on signals that follow the first one within seconds count as the same: a service manager sends one to
-    /// each process, and `mpiexec` passes on its own.
-    fn come_twice(&self) {
-        self.same_within_ms.store(5_000, Ordering::Release);
     }
 
     /// From now on no signal ends the process.

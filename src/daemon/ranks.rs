@@ -26,6 +26,12 @@ pub struct Ranks {
 }
 
 impl Ranks {
+    /// Whether `mpiexec` of Open MPI has started this process among others.
+    #[must_use]
+    pub fn are_started() -> bool {
+        started_processes(STARTED) > 1
+    }
+
     /// How many processes train together by the settings. A replica trains nothing.
     #[must_use]
     pub fn expected(config: &Config) -> usize {

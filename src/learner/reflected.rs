@@ -34,6 +34,8 @@ pub(super) struct Unpublished {
     rows: ComingRows,
     batch: Reflected,
     shared: Shared,
+    /// When its rows were asked for.
+    asked: Instant,
 }
 
 /// What readers are still to get.
@@ -79,7 +81,6 @@ impl Reflected {
 
 impl Pending for Unpublished {
     fn hand_over(&mut self) -> Result<(), TrainError> {
-        let begun = Instant::now();
         self.batch.scored.judge(&self.shared);
         let (rows, states) = (self.rows.wait()?, &self.shared.engine.states);
         let publication = states.publication();
@@ -87,7 +88,7 @@ impl Pending for Unpublished {
         self.batch.reflect(&self.shared);
         drop(publication);
         self.batch.report(&self.shared);
-        let seconds = begun.elapsed().as_secs_f64();
+        let seconds = self.asked.elapsed().as_secs_f64();
         self.shared.metrics.train.step_duration.with_label_values(&["hand_over"]).observe(seconds);
         Ok(())
     }
@@ -108,7 +109,8 @@ impl Learner {
         states.received.observe(&batch.dst, &batch.kinds);
         batch.node_rows.set_later(&self.node_rows);
         if has_events && let Some(rows) = self.ask_rows(batch)? {
-            self.publisher.push(Unpublished { rows, batch: reflected, shared: self.shared.clone() });
+            let (batch, shared, asked) = (reflected, self.shared.clone(), Instant::now());
+            self.publisher.push(Unpublished { rows, batch, shared, asked });
             return Ok(());
         }
         self.publisher.settle();
@@ -164,7 +166,7 @@ impl Learner {
 
     /// Takes what the GPU failed to compute for what is owed, and goes on without the GPU.
     fn note_failed(&mut self) -> Result<(), TrainError> {
-        while let Some((Unpublished { rows, mut batch, shared }, error)) = self.publisher.take_failed() {
+        while let Some((Unpublished { rows, mut batch, shared, .. }, error)) = self.publisher.take_failed() {
             batch.scored.judge(&shared);
             self.owed.add(rows.nodes(), batch);
             if let Some(error) = error

@@ -267,24 +267,21 @@ impl Process {
         loop {
             if let Some(status) = self.child.try_wait().unwrap() {
                 if !status.success() {
-                    self.print_last_lines(&status);
+                    eprintln!("process {}: {status}:\n{}", self.child.id(), self.last_lines());
                 }
                 return status;
             }
-            assert!(Instant::now() < deadline, "the daemon did not end");
+            assert!(Instant::now() < deadline, "the daemon did not end:\n{}", self.last_lines());
             std::thread::sleep(Duration::from_millis(10));
         }
     }
 
-    fn print_last_lines(&mut self, status: &ExitStatus) {
-        let log = self.log.get_mut().unwrap();
-        self.seen.extend(std::iter::from_fn(|| log.recv_timeout(Duration::from_millis(100)).ok()));
-        let begin = self.seen.len().saturating_sub(30);
-        eprintln!(
-            "process {}: {status}; its last lines:\n{}",
-            self.child.id(),
-            self.seen[begin..].join("\n")
-        );
+    /// The end of its log by now. All of it can still be waited for.
+    pub fn last_lines(&mut self) -> String {
+        let (log, deadline) = (self.log.get_mut().unwrap(), Instant::now() + Duration::from_millis(300));
+        let next = || log.recv_timeout(deadline.saturating_duration_since(Instant::now())).ok();
+        self.seen.extend(std::iter::from_fn(next));
+        self.seen[self.seen.len().saturating_sub(30)..].join("\n")
     }
 }
 

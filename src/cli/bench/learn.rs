@@ -88,7 +88,7 @@ struct Figures {
     events_per_second: f64,
     /// Of all threads, likewise.
     cpu_seconds_per_million_events: Option<f64>,
-    /// What the learner's steps took, in all of history.
+    /// What the learner's steps took, in all of history, with what is beside them.
     phase_seconds: Map<String, Value>,
     /// Events that got no gradient step: none.
     skipped_events: u64,

@@ -261,7 +261,7 @@ impl<T: Pod> CudaBuffer<T> {
     ///
     /// # Errors
     /// Another number of values, or the driver's.
-    pub fn copy_from(&mut self, values: &[T]) -> Result<(), CudaError> {
+    fn copy_from(&mut self, values: &[T]) -> Result<(), CudaError> {
         self.fits("copying to the GPU", values.len())?;
         self.write_at(0, values)
     }

@@ -11,11 +11,11 @@
 use crate::device::{prefetch, rng};
 
 /// Entries of a bucket.
-pub(super) const BUCKET_ENTRIES: usize = 8;
+const BUCKET_ENTRIES: usize = 8;
 /// Means "no id".
 pub(super) const EMPTY: u64 = u64::MAX;
 /// Keeps these hashes apart from random numbers.
-pub(super) const HASH_STATE: u64 = 0x726f_775f_6361_6368;
+const HASH_STATE: u64 = 0x726f_775f_6361_6368;
 
 /// Eight entries, a column each: what is compared comes first.
 #[derive(Clone, Copy, Debug)]
@@ -41,13 +41,13 @@ fn place(bucket: u32, entry: u32) -> Place {
 }
 
 /// A table of entries.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct Buckets {
     buckets: Vec<Bucket>,
 }
 
 /// Buckets for so many entries, half of which stay empty.
-pub(super) fn buckets_for(entries: usize) -> usize {
+fn buckets_for(entries: usize) -> usize {
     (2 * entries).div_ceil(BUCKET_ENTRIES).clamp(1, u32::MAX as usize / BUCKET_ENTRIES)
 }
 

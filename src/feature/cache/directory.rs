@@ -154,8 +154,7 @@ impl CacheDirectory {
         }
     }
 
-    /// Finds the rows of the current round. Changes nothing that is in the cache; a device can do the same with the
-    /// same table.
+    /// Finds the rows of the current round. Changes nothing that is in the cache.
     pub fn look_up(&mut self, found: &mut Found) {
         if found.changes == Some(self.changes) {
             return;

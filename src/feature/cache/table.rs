@@ -1,5 +1,6 @@
-//! [`SlotTable`]: which slot holds the row of an id. The first word of an entry of [`Buckets`] is its slot, the second
-//! is 0. An entry is emptied when the row in its slot is dropped, for another one or because it changed.
+//! [`SlotTable`]: which slot holds the row of an id. The first word of an entry of [`Buckets`] is its slot; the
+//! second, which the window of known rounds has a use for, is 0. An entry is emptied when the row in its slot is dropped,
+//! for another one or because it changed.
 
 use super::buckets::{Buckets, EMPTY, Homes, Place};
 use super::window::CHUNK_IDS;
@@ -9,7 +10,7 @@ use super::window::CHUNK_IDS;
 const ENTRIES_LEAST: usize = 1 << 12;
 
 /// Slots by id.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct SlotTable {
     entries: Buckets,
     /// How many there are.
@@ -61,7 +62,10 @@ impl SlotTable {
 
     /// The slot that holds the row of `id`.
     pub fn find(&self, id: u64, homes: Homes) -> Option<u32> {
-        self.entries.find(id, homes).map(|place| self.entries.words(place)[0])
+        let place = self.entries.find(id, homes)?;
+        let [slot, _] = self.entries.words(place);
+        debug_assert_eq!(self.places[slot as usize], place, "an entry is emptied when its slot is given up");
+        Some(slot)
     }
 
     /// The slot that holds the row of each of `ids`, in their order. What a search reads is on its way before its turn.
