@@ -16,30 +16,28 @@
 // lets it have (8 blocks per multiprocessor fill a GPU; through the bus 2 are enough and leave the rest to others).
 // Any grid gives the same bytes.
 //
-// Registers by NVRTC 13.0, sm_80/sm_90: fill_rows_1 56/56, fill_rows_4 62/62, fill_rows_8 64/64, fill_rows_16 72/73,
-// gather_rows_1 58/58, gather_rows_4 64/64, gather_rows_8 64/64, gather_rows_16 73/71, scatter_rows_1 64/64,
-// scatter_rows_4 64/64, scatter_rows_8 73/72, scatter_rows_16 80/80. No spills.
+// Registers by NVRTC 13.0, sm_80/sm_90: fill_rows_1 56/56, fill_rows_4 60/62, fill_rows_8 64/64, fill_rows_16 72/72,
+// gather_rows_1 48/51, gather_rows_4 64/64, gather_rows_8 64/64, gather_rows_16 64/64, scatter_rows_1 40/42,
+// scatter_rows_4 40/40, scatter_rows_8 48/48, scatter_rows_16 64/61. No spills.
 #include "rows.cuh"
 
-#define ROW_KERNELS(V, COLUMN)                                                                                  \
-    extern "C" __global__ void __launch_bounds__(256) gather_rows_##V(                                          \
-        const u8* from, u64 from_stride, u64 rows, const void* list, u32 wide, u64 count, u8* to,               \
-        u64 to_stride, u64 width, u32 lanes_log2, u32* errors) {                                                \
-        RowCopy call = {from, to, from_stride, to_stride, width, list, count, rows, errors, lanes_log2,         \
-                        wide != 0};                                                                             \
-        copy_rows<COLUMN, GATHER>(call, THREAD_OF_GRID, THREADS_OF_GRID);                                        \
-    }                                                                                                           \
-    extern "C" __global__ void __launch_bounds__(256) scatter_rows_##V(                                         \
-        const u8* from, u64 from_stride, u64 rows, const void* list, u32 wide, u64 count, u8* to,               \
-        u64 to_stride, u64 width, u32 lanes_log2, u32* errors) {                                                \
-        RowCopy call = {from, to, from_stride, to_stride, width, list, count, rows, errors, lanes_log2,         \
-                        wide != 0};                                                                             \
-        copy_rows<COLUMN, SCATTER>(call, THREAD_OF_GRID, THREADS_OF_GRID);                                      \
-    }                                                                                                           \
-    extern "C" __global__ void __launch_bounds__(256, 2) fill_rows_##V(                                         \
-        const u64* list, u64 count, u8* to, u64 to_stride, u64 rows, u64 width, u32 lanes_log2) {               \
-        RowCopy call = {nullptr, to, 0, to_stride, width, list, count, rows, nullptr, lanes_log2, true};        \
-        copy_rows<COLUMN, FILL>(call, THREAD_OF_GRID, THREADS_OF_GRID);                                         \
+#define ROW_KERNELS(V, COLUMN)                                                                                       \
+    extern "C" __global__ void __launch_bounds__(256) gather_rows_##V(                                               \
+        const u8* from, u64 from_stride, u64 rows, const void* list, u32 wide, u32 count, u8* to, u64 to_stride,     \
+        u32 width, u32 lanes_log2, u32* errors) {                                                                    \
+        RowCopy call = {from, to, from_stride, to_stride, width, list, count, rows, errors, lanes_log2, wide != 0};  \
+        copy_rows<COLUMN, GATHER>(call, (u32)THREAD_OF_GRID, (u32)THREADS_OF_GRID);                                  \
+    }                                                                                                                \
+    extern "C" __global__ void __launch_bounds__(256) scatter_rows_##V(                                              \
+        const u8* from, u64 from_stride, u64 rows, const void* list, u32 wide, u32 count, u8* to, u64 to_stride,     \
+        u32 width, u32 lanes_log2, u32* errors) {                                                                    \
+        RowCopy call = {from, to, from_stride, to_stride, width, list, count, rows, errors, lanes_log2, wide != 0};  \
+        copy_rows<COLUMN, SCATTER>(call, (u32)THREAD_OF_GRID, (u32)THREADS_OF_GRID);                                 \
+    }                                                                                                                \
+    extern "C" __global__ void __launch_bounds__(256, 2) fill_rows_##V(                                              \
+        const u64* list, u32 count, u8* to, u64 to_stride, u64 rows, u32 width, u32 lanes_log2) {                    \
+        RowCopy call = {nullptr, to, 0, to_stride, width, list, count, rows, nullptr, lanes_log2, true};             \
+        copy_rows<COLUMN, FILL>(call, (u32)THREAD_OF_GRID, (u32)THREADS_OF_GRID);                                    \
     }
 
 ROW_KERNELS(16, uint4)

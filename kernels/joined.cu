@@ -13,10 +13,10 @@
 // backward of join_rows and add_rows: it turns the index around, so that no row is written by two and no atomic is
 // needed; a user that there is not is left out.
 //
-// Launch: blocks of 256 threads; any grid. join_rows, put_rows and add_rows: a warp to a row. spread_rows: a warp to 32
-// columns of a row, and a block to those of a row with more than USERS_MANY users, each warp of which sums every eighth
-// 32 of them. relu_backward and follow_list: a thread to a value. drop_out: a thread to four values, which share a
-// random number.
+// Launch: blocks of 256 threads; any grid. join_rows: a warp to each of ROW_PARTS parts of a row, which wait for their
+// numbers and rows side by side. put_rows and add_rows: a warp to a row. spread_rows: a warp to 32 columns of a row,
+// and a block to those of a row with more than USERS_MANY users, each warp of which sums every eighth 32 of them.
+// relu_backward and follow_list: a thread to a value. drop_out: a thread to four values, which share a random number.
 //
 // Every value is read once and written once, 128 bytes per step of a warp: all are bound by memory. The sum of a row
 // with very many users is bound by the latency of its loads, eight of which a warp has under way together.
@@ -24,7 +24,7 @@
 // join_rows, put_rows, relu_backward, drop_out and, of a single addition, add_rows have the CPU's bits; sums of users
 // run in another order and agree to rounding.
 //
-// Registers by NVRTC 13.0, sm_80/sm_90: add_rows 26/28, drop_out 26/30, follow_list 16/16, join_rows 32/32,
+// Registers by NVRTC 13.0, sm_80/sm_90: add_rows 26/28, drop_out 26/30, follow_list 16/16, join_rows 26/30,
 // put_rows 32/32, relu_backward 10/14, spread_rows 40/56. No spills.
 #include "joined.cuh"
 #include "mask.cuh"
@@ -34,17 +34,17 @@
 #define USERS_MANY 64u
 
 extern "C" __global__ void __launch_bounds__(256) join_rows(RowParts joined, u64 count, u64 out_stride, float* out) {
-    for (u64 i = THREAD_OF_GRID / 32; i < count; i += THREADS_OF_GRID / 32) {
+    for (u64 item = THREAD_OF_GRID / 32; item < count * ROW_PARTS; item += THREADS_OF_GRID / 32) {
+        u64 i = item / ROW_PARTS;
+        u32 own = (u32)(item % ROW_PARTS);
+        RowPart part = joined.parts[0];
         float* to = out + i * out_stride;
 #pragma unroll
-        for (u32 p = 0; p < ROW_PARTS; p++) {
-            const RowPart& part = joined.parts[p];
-            if (part.columns == 0) {
-                continue;
-            }
-            copy_row(to, part.row(i), part.columns);
-            to += part.columns;
+        for (u32 p = 1; p < ROW_PARTS; p++) {
+            to += p <= own ? joined.parts[p - 1].columns : 0;
+            part = p <= own ? joined.parts[p] : part;
         }
+        copy_row(to, part.row(i), part.columns);
     }
 }
 

@@ -33,7 +33,7 @@ FN u32 lanes_log2(u64 width, u32 vector) {
 
 // Columns by which the walk of a row of `width` bytes at `address` begins before it.
 FN u32 row_shift(u64 address, u64 width, u32 vector) {
-    return width > LINE ? (u32)(address % LINE) / vector : 0;
+    return width > LINE ? (u32)address % LINE / vector : 0;
 }
 
 // The rows of one call, and what it counts.
@@ -42,11 +42,11 @@ struct RowCopy {
     u8* to;
     u64 from_stride;
     u64 to_stride;
-    u64 width;
+    u32 width;
     // Row numbers on the side of the table; on the other side rows stand in order. Of a fill: for each row where it
     // is, or u64::MAX, and its number in the table, in 64 bits each.
     const void* list;
-    u64 count;
+    u32 count;
     // Rows of the table.
     u64 rows;
     // Row numbers that are neither below `rows` nor "no row".
@@ -55,114 +55,88 @@ struct RowCopy {
     bool wide;
 };
 
-// Row numbers `first`, `first + step`, ... of a list of 32-bit or 64-bit row numbers, "no row" behind its end. In 32
-// bits u32::MAX stands for u64::MAX: "no row". All are on their way before the first is looked at.
-FN void rows_at(const RowCopy& call, u64 first, u64 step, u64 (&rows)[ROWS_AT_ONCE]) {
-    if (call.wide) {
-#pragma unroll
-        for (int r = 0; r < ROWS_AT_ONCE; r++) {
-            u64 i = first + r * step;
-            rows[r] = i < call.count ? ((const u64*)call.list)[i] : ~0ULL;
-        }
-        return;
-    }
-    u32 narrow[ROWS_AT_ONCE];
-#pragma unroll
-    for (int r = 0; r < ROWS_AT_ONCE; r++) {
-        u64 i = first + r * step;
-        narrow[r] = i < call.count ? ((const u32*)call.list)[i] : 0xFFFFFFFFu;
-    }
-#pragma unroll
-    for (int r = 0; r < ROWS_AT_ONCE; r++) {
-        rows[r] = narrow[r] == 0xFFFFFFFFu ? ~0ULL : narrow[r];
-    }
-}
-
 // What the list names: GATHER, rows of `from`; SCATTER, rows of `to`; FILL, addresses and rows of `to`.
 enum Way { GATHER, SCATTER, FILL };
 
-// Copies this thread's columns of all its rows.
-template <class Column, Way WAY>
-FN void copy_rows(const RowCopy& call, u64 thread, u64 threads) {
-    const u32 vector = sizeof(Column);
-    const u32 lanes = 1u << call.lanes_log2;
-    const u64 columns = call.width / vector;
-    const u64 column_of_lane = thread & (lanes - 1);
-    const u64 teams = threads >> call.lanes_log2;
-    for (u64 first = thread >> call.lanes_log2; first < call.count; first += teams * ROWS_AT_ONCE) {
-        const Column* from[ROWS_AT_ONCE];
-        Column* to[ROWS_AT_ONCE];
-        u32 shift[ROWS_AT_ONCE];
-        u64 most = 0;
-        // Of a fill: addresses, and places.
-        u64 rows[ROWS_AT_ONCE], places[ROWS_AT_ONCE];
-        if (WAY == FILL) {
+// Copies this thread's columns of all its rows, whose numbers have the type Number, the largest of which is "no row".
+// A warp takes as long to find where its rows are as to wait for them. So addresses are computed whatever a row is,
+// side by side, and a row that must not be touched has no columns.
+template <class Column, Way WAY, class Number>
+FN void copy_listed(const RowCopy& call, u32 thread, u32 threads) {
+    const u32 vector = sizeof(Column), lanes = 1u << call.lanes_log2, lane = thread & (lanes - 1);
+    const u32 columns = call.width / vector, teams = threads >> call.lanes_log2;
+    const Number none = (Number)~0ULL, rows = call.rows < none ? (Number)call.rows : none;
+    const Number* list = (const Number*)call.list;
+    // From a row of a thread to its next one on the side where rows stand in order.
+    const u64 next = teams * (WAY == SCATTER ? call.from_stride : call.to_stride);
+    u32 mistakes = 0;
+    for (u32 first = thread >> call.lanes_log2; first < call.count; first += teams * ROWS_AT_ONCE) {
+        // Of a fill: the places of rows, and their addresses.
+        Number numbers[ROWS_AT_ONCE];
+        u64 addresses[ROWS_AT_ONCE];
+        // All are on their way before the first is looked at.
 #pragma unroll
-            for (int r = 0; r < ROWS_AT_ONCE; r++) {
-                u64 i = first + r * teams;
-                rows[r] = i < call.count ? ((const u64*)call.list)[2 * i] : ~0ULL;
-                places[r] = i < call.count ? ((const u64*)call.list)[2 * i + 1] : ~0ULL;
-            }
-        } else {
-            rows_at(call, first, teams, rows);
+        for (u32 r = 0; r < ROWS_AT_ONCE; r++) {
+            u32 i = first + r * teams;
+            bool is_listed = i < call.count;
+            addresses[r] = WAY == FILL && is_listed ? ((const u64*)call.list)[2 * (u64)i] : ~0ULL;
+            numbers[r] = is_listed ? list[WAY == FILL ? 2 * (u64)i + 1 : i] : none;
         }
+        const u64 in_order = first * (WAY == SCATTER ? call.from_stride : call.to_stride);
+        const u8* from[ROWS_AT_ONCE];
+        u8* to[ROWS_AT_ONCE];
+        // Columns that are loaded and stored, and those by which the walk begins before a row.
+        u32 loaded[ROWS_AT_ONCE], stored[ROWS_AT_ONCE], shift[ROWS_AT_ONCE], most = 0;
 #pragma unroll
-        for (int r = 0; r < ROWS_AT_ONCE; r++) {
-            u64 i = first + r * teams;
-            from[r] = nullptr;
-            to[r] = nullptr;
-            shift[r] = 0;
-            if (i >= call.count) {
-                continue;
+        for (u32 r = 0; r < ROWS_AT_ONCE; r++) {
+            u64 row = numbers[r];
+            bool exists = numbers[r] < rows;
+            // One more than "no row" is 0.
+            mistakes += (Number)(numbers[r] + 1) > rows;
+            if (WAY == GATHER) {
+                from[r] = call.from + row * call.from_stride;
+                to[r] = call.to + in_order + r * next;
+                stored[r] = first + r * teams < call.count ? columns : 0;
+                loaded[r] = exists ? columns : 0;
+            } else {
+                from[r] = WAY == FILL ? (const u8*)addresses[r] : call.from + in_order + r * next;
+                to[r] = call.to + row * call.to_stride;
+                stored[r] = exists ? columns : 0;
+                loaded[r] = WAY == FILL && addresses[r] == ~0ULL ? 0 : stored[r];
             }
-            if (WAY == FILL) {
-                u64 address = rows[r], place = places[r];
-                if (place >= call.rows) {
-                    continue;
-                }
-                to[r] = (Column*)(call.to + place * call.to_stride);
-                if (address != ~0ULL) {
-                    from[r] = (const Column*)address;
-                    shift[r] = row_shift(address, call.width, vector);
-                }
-                most = columns + shift[r] < most ? most : columns + shift[r];
-                continue;
-            }
-            u64 row = rows[r];
-            bool exists = row < call.rows;
-            if (!exists && row != ~0ULL && column_of_lane == 0) {
-                atomicAdd(call.errors, 1u);
-            }
-            u64 from_row = WAY == SCATTER ? i : row;
-            u64 to_row = WAY == SCATTER ? row : i;
-            if (exists) {
-                from[r] = (const Column*)(call.from + from_row * call.from_stride);
-            }
-            if (exists || WAY != SCATTER) {
-                to[r] = (Column*)(call.to + to_row * call.to_stride);
-            }
-            if (exists) {
-                shift[r] = row_shift(WAY == SCATTER ? (u64)to[r] : (u64)from[r], call.width, vector);
-            }
-            most = to[r] == nullptr || columns + shift[r] < most ? most : columns + shift[r];
+            shift[r] = loaded[r] == 0 ? 0 : row_shift((u64)(WAY == SCATTER ? to[r] : from[r]), call.width, vector);
+            u32 end = stored[r] + shift[r];
+            most = end < most ? most : end;
         }
-        for (u64 step = column_of_lane; step < most; step += lanes) {
+        for (u32 step = lane; step < most; step += lanes) {
             Column held[ROWS_AT_ONCE] = {};
 #pragma unroll
-            for (int r = 0; r < ROWS_AT_ONCE; r++) {
-                u64 column = step - shift[r];
-                if (from[r] != nullptr && column < columns) {
-                    held[r] = from[r][column];
+            for (u32 r = 0; r < ROWS_AT_ONCE; r++) {
+                u32 column = step - shift[r];
+                if (column < loaded[r]) {
+                    held[r] = ((const Column*)from[r])[column];
                 }
             }
 #pragma unroll
-            for (int r = 0; r < ROWS_AT_ONCE; r++) {
-                u64 column = step - shift[r];
-                if (to[r] != nullptr && column < columns) {
-                    put(to[r] + column, held[r]);
+            for (u32 r = 0; r < ROWS_AT_ONCE; r++) {
+                u32 column = step - shift[r];
+                if (column < stored[r]) {
+                    put((Column*)to[r] + column, held[r]);
                 }
             }
         }
+    }
+    if (WAY != FILL && mistakes != 0 && lane == 0) {
+        atomicAdd(call.errors, mistakes);
+    }
+}
+
+template <class Column, Way WAY>
+FN void copy_rows(const RowCopy& call, u32 thread, u32 threads) {
+    if (WAY == FILL || call.wide) {
+        copy_listed<Column, WAY, u64>(call, thread, threads);
+    } else {
+        copy_listed<Column, WAY, u32>(call, thread, threads);
     }
 }
 

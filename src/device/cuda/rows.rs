@@ -24,6 +24,8 @@ const BLOCKS_ON_GPU: u32 = 8;
 const BLOCKS_OVER_BUS: u32 = 2;
 /// Lanes of all rows together, up to which a row gets more than a warp of them: less than what is under way on a GPU.
 const FEW_LANES: u64 = 1 << 16;
+/// Rows of one list at most.
+const LIST_MAX: usize = 1 << 31;
 
 /// Where the rows of a table lie, in values of its type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,7 +134,7 @@ struct Plan {
     from: Side,
     to: Side,
     rows: usize,
-    width_bytes: u64,
+    width_bytes: usize,
     lanes_log2: u32,
 }
 
@@ -144,9 +146,11 @@ kernels! {
         let operation = plan.operation;
         let count = list.len();
         pass mapped(plan.from.address), u64(plan.from.stride_bytes), u64(plan.rows),
-            built(Address, |launch| list.address(&mut launch)), flag(matches!(list, RowList::Wide(_))), u64(count),
-            mapped(plan.to.address), u64(plan.to.stride_bytes), u64(plan.width_bytes), bits(plan.lanes_log2),
+            built(Address, |launch| list.address(&mut launch)), flag(matches!(list, RowList::Wide(_))),
+            u32(count, "rows"), mapped(plan.to.address), u64(plan.to.stride_bytes), u32(plan.width_bytes, "bytes"),
+            bits(plan.lanes_log2),
             write(errors, 1, "the counter of errors");
+        then check_list(operation, count)?;
         choose plan.kernel;
         grid ((count as u64) << plan.lanes_log2).div_ceil(ROWS_AT_ONCE.into()), THREADS, plan.blocks;
         skip count == 0 || plan.width_bytes == 0;
@@ -161,13 +165,13 @@ kernels! {
         list: &CudaBuffer<u64>, count: usize, width: usize, table: &mut CudaBuffer<f32>
     ) {
         let operation = "filling places with rows of the host";
-        let rows = table.len() / width.max(1);
-        let bytes = (width * size_of::<f32>()) as u64;
+        let (rows, bytes) = (table.len() / width.max(1), width * size_of::<f32>());
         // Rows of the host begin at multiples of their stride, which is one of 16 bytes where their width is.
-        let (vector, kernel) = widest(bytes);
-        let lanes = lanes_log2(bytes, vector, count);
-        pass read(list, 2 * count, "addresses and places"), u64(count), write(table, rows * width, "the table"),
-            u64(bytes), u64(rows), u64(bytes), bits(lanes);
+        let (vector, kernel) = widest(bytes as u64);
+        let lanes = lanes_log2(bytes as u64, vector, count);
+        pass read(list, 2 * count, "addresses and places"), u32(count, "rows"),
+            write(table, rows * width, "the table"), u64(bytes), u64(rows), u32(bytes, "bytes"), bits(lanes);
+        then check_list(operation, count)?;
         choose kernel;
         grid ((count as u64) << lanes).div_ceil(ROWS_AT_ONCE.into()), THREADS, BLOCKS_OVER_BUS;
         skip count == 0 || bytes == 0;
@@ -263,12 +267,21 @@ fn plan<T>(
     (from, to): (Side, Side),
     (table, count, over_bus): (RowLayout, usize, bool),
 ) -> Plan {
-    let width_bytes = (table.width * size_of::<T>()) as u64;
-    let all = from.address | to.address | from.stride_bytes | to.stride_bytes | width_bytes;
+    let width_bytes = table.width * size_of::<T>();
+    let all = from.address | to.address | from.stride_bytes | to.stride_bytes | width_bytes as u64;
     let (vector, kernel) = widest(all);
     let blocks = if over_bus { BLOCKS_OVER_BUS } else { BLOCKS_ON_GPU };
-    let (kernel, lanes_log2) = (first + kernel, lanes_log2(width_bytes, vector, count));
+    let (kernel, lanes_log2) = (first + kernel, lanes_log2(width_bytes as u64, vector, count));
     Plan { operation, kernel, blocks, from, to, rows: table.rows, width_bytes, lanes_log2 }
+}
+
+/// A kernel counts rows of a list in 32 bits, by several at a time.
+fn check_list(operation: &'static str, count: usize) -> Result<(), CudaError> {
+    if count <= LIST_MAX {
+        return Ok(());
+    }
+    let mismatch = format!("a list of {count} rows, and {LIST_MAX} are the most");
+    Err(CudaError::Arguments { operation, mismatch })
 }
 
 fn side<T>(address: u64, layout: RowLayout) -> Side {
@@ -312,6 +325,9 @@ mod tests {
             assert!(error.contains(&format!("{rows} rows of {width} values")), "{error}");
         }
         assert_eq!(RowLayout::dense(2, 7), RowLayout { rows: 2, width: 7, stride: 7 });
+        assert!(check_list("test", LIST_MAX).is_ok());
+        let error = check_list("test", LIST_MAX + 1).unwrap_err().to_string();
+        assert!(error.contains("a list of 2147483649 rows"), "{error}");
     }
 
     #[test]

@@ -24,8 +24,8 @@
 //! # Consistency
 //!
 //! A row that is taken has the bytes of its source. After changing a row in its source, call
-//! [`invalidate`](CacheDirectory::invalidate) before the next step. The entry of a row is emptied when its slot is given
-//! up ([`table`]), so a slot is never taken for that of the row before.
+//! [`invalidate`](CacheDirectory::invalidate) before the next step. The entry of a row is emptied when its slot is
+//! given up ([`table`]), so a slot is never taken for that of the row before.
 //!
 //! The same rounds give the same slots, at any number of threads: there is no randomness and no clock. A step costs
 //! time in proportion to the rows of its round, whatever the number of slots.

@@ -1,6 +1,7 @@
-//! [`SlotTable`]: which slot holds the row of an id. The first word of an entry of [`Buckets`] is its slot; the
-//! second, which the window of known rounds has a use for, is 0. An entry is emptied when the row in its slot is dropped,
-//! for another one or because it changed.
+//! [`SlotTable`]: which slot holds the row of an id.
+//!
+//! The first word of an entry of [`Buckets`] is its slot; the second, which the window of known rounds has a use for,
+//! is 0. An entry is emptied when the row in its slot is dropped, for another one or because it changed.
 
 use super::buckets::{Buckets, EMPTY, Homes, Place};
 use super::window::CHUNK_IDS;
