@@ -117,6 +117,8 @@ pub struct GpuRows {
     used: Vec<u32>,
     /// Whether `brought` was chosen to be restored, and is not there yet.
     chosen: bool,
+    /// Whether the directory is still to end the round that was placed last, which missed nothing.
+    ends: bool,
 }
 
 impl GpuRows {
@@ -135,6 +137,7 @@ impl GpuRows {
             brought: Vec::new(),
             used: Vec::new(),
             chosen: false,
+            ends: false,
         }
     }
 
@@ -161,8 +164,17 @@ impl GpuRows {
 
     /// Drops every row: the source is another, or rows have changed in it.
     pub fn forget(&mut self) {
+        self.end_round();
         self.directory.clear();
         self.chosen = false;
+    }
+
+    /// Has the directory end the round that was placed last, if that is still to be done. Who asks where rows are does
+    /// not wait for it where all of them were there.
+    fn end_round(&mut self) {
+        if std::mem::take(&mut self.ends) {
+            self.directory.turn(&self.found, &mut self.placed);
+        }
     }
 
     /// What was chosen and never restored is not where the directory has it.
@@ -259,6 +271,7 @@ impl GpuRows {
     /// Whether a round of so many rows fits beside at least one slot; moves the border if necessary.
     #[allow(clippy::cast_possible_truncation)] // less than the number of places
     fn has_spare_places(&mut self, rows: usize) -> bool {
+        self.end_round();
         let places = self.places as usize;
         let spare = places - self.directory.slots() as usize;
         if rows >= places {
@@ -292,7 +305,12 @@ impl GpuRows {
         if !next.is_empty() && directory.room() > 0 && !directory.has_room(found) {
             directory.announce(&next.iter().copied().filter(is_row).collect::<Vec<_>>());
         }
-        directory.turn(found, placed);
+        self.ends = found.misses().is_empty();
+        if self.ends {
+            placed.clear();
+        } else {
+            directory.turn(found, placed);
+        }
         let mut places = found.slots().to_vec();
         let mut given: Vec<u32> = placed.iter().map(|placed| placed.slot).collect();
         given.sort_unstable();
@@ -338,6 +356,7 @@ impl GpuRows {
 
     /// Decides which rows of the next round are brought in now, of those that `may`; `false` if another round comes.
     fn decide(&mut self, ids: &[u64], may: impl Fn(usize) -> bool) -> bool {
+        self.end_round();
         let Self { directory, found, placed, ids: named, brought, used, .. } = self;
         let is_row = |(_, id): &(usize, &u64)| **id != EMPTY;
         let (rows, known): (Vec<usize>, Vec<u64>) = ids.iter().enumerate().filter(is_row).unzip();
