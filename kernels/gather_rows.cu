@@ -14,7 +14,8 @@
 // addresses, both strides and the width (`vector_bytes`); 2^lanes_log2 lanes copy a row (`lanes_log2`). Blocks of
 // 256 threads; grid: count * lanes / (256 * ROWS_AT_ONCE) rounded up, at least 1, and capped at what the caller
 // lets it have (8 blocks per multiprocessor fill a GPU; through the bus 2 are enough and leave the rest to others).
-// Any grid gives the same bytes.
+// Any grid of up to 2^29 threads gives the same bytes. `count` and `width` are 2^31 at most, since rows of a list and
+// columns of a row are counted in 32 bits, by several at a time; rows of a table are counted in 64.
 //
 // Registers by NVRTC 13.0, sm_80/sm_90: fill_rows_1 56/56, fill_rows_4 60/62, fill_rows_8 64/64, fill_rows_16 72/72,
 // gather_rows_1 48/51, gather_rows_4 64/64, gather_rows_8 64/64, gather_rows_16 64/64, scatter_rows_1 40/42,

@@ -13,8 +13,8 @@
 // backward of join_rows and add_rows: it turns the index around, so that no row is written by two and no atomic is
 // needed; a user that there is not is left out.
 //
-// Launch: blocks of 256 threads; any grid. join_rows: a warp to each of ROW_PARTS parts of a row, which wait for their
-// numbers and rows side by side. put_rows and add_rows: a warp to a row. spread_rows: a warp to 32 columns of a row,
+// Launch: blocks of 256 threads; any grid. join_rows, put_rows and add_rows: a warp to a row; join_rows to each part of
+// one, which then wait for memory side by side, if the grid has so many. spread_rows: a warp to 32 columns of a row,
 // and a block to those of a row with more than USERS_MANY users, each warp of which sums every eighth 32 of them.
 // relu_backward and follow_list: a thread to a value. drop_out: a thread to four values, which share a random number.
 //
@@ -24,7 +24,7 @@
 // join_rows, put_rows, relu_backward, drop_out and, of a single addition, add_rows have the CPU's bits; sums of users
 // run in another order and agree to rounding.
 //
-// Registers by NVRTC 13.0, sm_80/sm_90: add_rows 26/28, drop_out 26/30, follow_list 16/16, join_rows 26/30,
+// Registers by NVRTC 13.0, sm_80/sm_90: add_rows 26/28, drop_out 26/30, follow_list 16/16, join_rows 32/32,
 // put_rows 32/32, relu_backward 10/14, spread_rows 40/56. No spills.
 #include "joined.cuh"
 #include "mask.cuh"
@@ -33,18 +33,21 @@
 #define WARPS 8u
 #define USERS_MANY 64u
 
-extern "C" __global__ void __launch_bounds__(256) join_rows(RowParts joined, u64 count, u64 out_stride, float* out) {
-    for (u64 item = THREAD_OF_GRID / 32; item < count * ROW_PARTS; item += THREADS_OF_GRID / 32) {
-        u64 i = item / ROW_PARTS;
-        u32 own = (u32)(item % ROW_PARTS);
-        RowPart part = joined.parts[0];
+extern "C" __global__ void __launch_bounds__(256) join_rows(RowParts joined, u32 parts, u64 count, u64 out_stride,
+                                                            float* out) {
+    u64 warp = THREAD_OF_GRID / 32, warps = THREADS_OF_GRID / 32;
+    bool apart = count * parts <= warps;
+    u32 own = apart ? (u32)warp % parts : 0;
+    for (u64 i = apart ? (u32)warp / parts : warp; i < count; i += warps) {
         float* to = out + i * out_stride;
 #pragma unroll
-        for (u32 p = 1; p < ROW_PARTS; p++) {
-            to += p <= own ? joined.parts[p - 1].columns : 0;
-            part = p <= own ? joined.parts[p] : part;
+        for (u32 p = 0; p < ROW_PARTS; p++) {
+            const RowPart& part = joined.parts[p];
+            if (p < parts && (!apart || p == own)) {
+                copy_row(to, part.row(i), part.columns);
+            }
+            to += part.columns;
         }
-        copy_row(to, part.row(i), part.columns);
     }
 }
 

@@ -24,8 +24,8 @@ const BLOCKS_ON_GPU: u32 = 8;
 const BLOCKS_OVER_BUS: u32 = 2;
 /// Lanes of all rows together, up to which a row gets more than a warp of them: less than what is under way on a GPU.
 const FEW_LANES: u64 = 1 << 16;
-/// Rows of one list at most.
-const LIST_MAX: usize = 1 << 31;
+/// Rows of a list, and bytes of a row, at most.
+const SIZE_MAX: usize = 1 << 31;
 
 /// Where the rows of a table lie, in values of its type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -150,7 +150,7 @@ kernels! {
             u32(count, "rows"), mapped(plan.to.address), u64(plan.to.stride_bytes), u32(plan.width_bytes, "bytes"),
             bits(plan.lanes_log2),
             write(errors, 1, "the counter of errors");
-        then check_list(operation, count)?;
+        then check_sizes(operation, count, plan.width_bytes)?;
         choose plan.kernel;
         grid ((count as u64) << plan.lanes_log2).div_ceil(ROWS_AT_ONCE.into()), THREADS, plan.blocks;
         skip count == 0 || plan.width_bytes == 0;
@@ -171,7 +171,7 @@ kernels! {
         let lanes = lanes_log2(bytes as u64, vector, count);
         pass read(list, 2 * count, "addresses and places"), u32(count, "rows"),
             write(table, rows * width, "the table"), u64(bytes), u64(rows), u32(bytes, "bytes"), bits(lanes);
-        then check_list(operation, count)?;
+        then check_sizes(operation, count, bytes)?;
         choose kernel;
         grid ((count as u64) << lanes).div_ceil(ROWS_AT_ONCE.into()), THREADS, BLOCKS_OVER_BUS;
         skip count == 0 || bytes == 0;
@@ -275,12 +275,13 @@ fn plan<T>(
     Plan { operation, kernel, blocks, from, to, rows: table.rows, width_bytes, lanes_log2 }
 }
 
-/// A kernel counts rows of a list in 32 bits, by several at a time.
-fn check_list(operation: &'static str, count: usize) -> Result<(), CudaError> {
-    if count <= LIST_MAX {
+/// A kernel counts rows of a list and columns of a row in 32 bits, by several at a time.
+fn check_sizes(operation: &'static str, count: usize, width_bytes: usize) -> Result<(), CudaError> {
+    if count <= SIZE_MAX && width_bytes <= SIZE_MAX {
         return Ok(());
     }
-    let mismatch = format!("a list of {count} rows, and {LIST_MAX} are the most");
+    let mismatch =
+        format!("a list of {count} rows of {width_bytes} bytes, and {SIZE_MAX} of each are the most");
     Err(CudaError::Arguments { operation, mismatch })
 }
 
@@ -325,9 +326,11 @@ mod tests {
             assert!(error.contains(&format!("{rows} rows of {width} values")), "{error}");
         }
         assert_eq!(RowLayout::dense(2, 7), RowLayout { rows: 2, width: 7, stride: 7 });
-        assert!(check_list("test", LIST_MAX).is_ok());
-        let error = check_list("test", LIST_MAX + 1).unwrap_err().to_string();
-        assert!(error.contains("a list of 2147483649 rows"), "{error}");
+        assert!(check_sizes("test", SIZE_MAX, SIZE_MAX).is_ok());
+        for (count, bytes) in [(SIZE_MAX + 1, 4), (4, SIZE_MAX + 1)] {
+            let error = check_sizes("test", count, bytes).unwrap_err().to_string();
+            assert!(error.contains(&format!("{count} rows of {bytes} bytes")), "{error}");
+        }
     }
 
     #[test]

@@ -483,6 +483,37 @@ mod tests {
     }
 
     #[test]
+    fn when_the_directory_ends_a_round_makes_no_difference() {
+        let (rounds, mut late) = (rounds(300, 60), 0);
+        for places in [45, 70, 200] {
+            let mut both = [GpuRows::new(places, 1), GpuRows::new(places, 1)];
+            for (number, pair) in rounds.windows(2).enumerate() {
+                let [ids, next] = pair else { unreachable!() };
+                let mut found = Vec::new();
+                for (which, rows) in both.iter_mut().enumerate() {
+                    assert!(rows.has_spare_places(ids.len()));
+                    let mut seen = vec![(rows.turn(ids, next), rows.brought.clone())];
+                    late += usize::from(which == 0 && rows.ends);
+                    if which == 1 {
+                        rows.end_round();
+                    }
+                    if number % 17 == 9 {
+                        rows.forget();
+                    }
+                    seen.extend(rows.look(&rounds[number / 2]).map(|places| (places, rows.brought.clone())));
+                    if number % 5 != 2 {
+                        let decided = rows.decide(next, |_| true);
+                        seen.push((vec![decided.into()], rows.brought.clone()));
+                    }
+                    found.push((seen, rows.counts()));
+                }
+                assert_eq!(found[0], found[1], "round {number} of {places} places");
+            }
+        }
+        assert!(late > 100, "{late} rounds were ended later");
+    }
+
+    #[test]
     fn what_was_chosen_and_never_restored_is_brought_with_its_round() {
         let (mut rows, mut table) = (GpuRows::new(100, 1), Table::default());
         assert!(table.take(&mut rows, &[1, 2, 3], &[4, 5]));

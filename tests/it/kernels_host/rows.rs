@@ -74,12 +74,15 @@ impl Case {
     }
 
     fn check(&self) -> (u32, u32) {
-        let list = self.list();
+        self.check_list(&self.list())
+    }
+
+    fn check_list(&self, list: &[u64]) -> (u32, u32) {
         let (from_rows, to_rows) =
             if self.scatter { (self.count, self.rows) } else { (self.rows, self.count) };
         let from = self.side(4, from_rows, self.from_stride);
         let to = self.side(5, to_rows, self.to_stride);
-        let mut output = run("rows", &self.job(&from, &to, &list));
+        let mut output = run("rows", &self.job(&from, &to, list));
         let counts: Vec<u32> = output.take();
         let (found, stores): (Vec<u8>, Vec<u8>) = (output.take(), output.take());
         assert!(output.is_empty());
@@ -91,12 +94,13 @@ impl Case {
             let (source, target) = if self.scatter { (i as u64, row) } else { (row, i as u64) };
             let width = self.width as usize;
             errors += u32::from(row >= self.rows && row != none);
-            if row >= self.rows && self.scatter {
+            let exists = row < self.rows && row != none;
+            if !exists && self.scatter {
                 continue;
             }
             let target = (target * self.to_stride) as usize;
             written[target..target + width].fill(1);
-            if row < self.rows {
+            if exists {
                 let source = (source * self.from_stride) as usize;
                 expected[target..target + width].copy_from_slice(&from[source..source + width]);
             } else {
@@ -164,6 +168,34 @@ fn both_directions_agree_at_the_widths_of_features_and_memory() {
             };
             let (vector, _) = case.check();
             assert_eq!(vector, if width == 344 { 8 } else { 16 });
+        }
+    }
+}
+
+/// One row that stands for all of a table.
+#[test]
+fn rows_of_a_table_are_counted_in_64_bits() {
+    const END: u64 = 1 << 32;
+    let lists =
+        [(false, [0, END - 3, END - 2, END - 1, 5]), (true, [END - 1, END, END + 1, 2 * END, u64::MAX])];
+    for (wide, list) in lists {
+        for rows in [END - 2, END - 1, END, END + 1, 2 * END] {
+            let (width, count) = (16, list.len() as u64);
+            let (from_stride, to_stride, from_offset, to_offset) = (0, width, 0, 0);
+            let case = Case {
+                scatter: false,
+                wide,
+                width,
+                from_stride,
+                to_stride,
+                rows,
+                count,
+                from_offset,
+                to_offset,
+                grid: 1,
+                seed: rows,
+            };
+            case.check_list(&list);
         }
     }
 }

@@ -67,10 +67,11 @@ kernels! {
                 }
                 joined
             }),
-            u64(count), u64(layout.stride), rows_mut(out, layout, [count, columns, 1], "results");
+            u32(parts.len(), "parts"), u64(count), u64(layout.stride),
+            rows_mut(out, layout, [count, columns, 1], "results");
         then check_len(operation, &[("room for tables", ROW_PARTS as usize, parts.len())])?;
         then parts.iter().try_for_each(|part| part.check(operation, count))?;
-        grid count.saturating_mul(ROW_PARTS as usize * LANES), THREADS;
+        grid count.saturating_mul(parts.len() * LANES), THREADS;
         skip count == 0 || columns == 0;
         text "{count} rows of {columns}";
         safe "The kernel reads rows that tables have, for which they are long enough, and a number of each list and
