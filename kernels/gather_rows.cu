@@ -22,23 +22,21 @@
 // scatter_rows_4 40/40, scatter_rows_8 48/48, scatter_rows_16 64/61. No spills.
 #include "rows.cuh"
 
+#define LISTED_KERNEL(NAME, COLUMN, WAY)                                                                             \
+    extern "C" __global__ void __launch_bounds__(256) NAME(                                                          \
+        const u8* from, u64 from_stride, u64 rows, const void* list, u32 wide, u32 count, u8* to, u64 to_stride,     \
+        u32 width, u32 lanes_log2, u32* errors) {                                                                    \
+        RowCopy call = {from, to, from_stride, to_stride, width, list, count, rows, errors, lanes_log2, wide != 0};  \
+        copy_rows<COLUMN, WAY>(call);                                                                                \
+    }
+
 #define ROW_KERNELS(V, COLUMN)                                                                                       \
-    extern "C" __global__ void __launch_bounds__(256) gather_rows_##V(                                               \
-        const u8* from, u64 from_stride, u64 rows, const void* list, u32 wide, u32 count, u8* to, u64 to_stride,     \
-        u32 width, u32 lanes_log2, u32* errors) {                                                                    \
-        RowCopy call = {from, to, from_stride, to_stride, width, list, count, rows, errors, lanes_log2, wide != 0};  \
-        copy_rows<COLUMN, GATHER>(call, (u32)THREAD_OF_GRID, (u32)THREADS_OF_GRID);                                  \
-    }                                                                                                                \
-    extern "C" __global__ void __launch_bounds__(256) scatter_rows_##V(                                              \
-        const u8* from, u64 from_stride, u64 rows, const void* list, u32 wide, u32 count, u8* to, u64 to_stride,     \
-        u32 width, u32 lanes_log2, u32* errors) {                                                                    \
-        RowCopy call = {from, to, from_stride, to_stride, width, list, count, rows, errors, lanes_log2, wide != 0};  \
-        copy_rows<COLUMN, SCATTER>(call, (u32)THREAD_OF_GRID, (u32)THREADS_OF_GRID);                                 \
-    }                                                                                                                \
+    LISTED_KERNEL(gather_rows_##V, COLUMN, GATHER)                                                                   \
+    LISTED_KERNEL(scatter_rows_##V, COLUMN, SCATTER)                                                                 \
     extern "C" __global__ void __launch_bounds__(256, 2) fill_rows_##V(                                              \
         const u64* list, u32 count, u8* to, u64 to_stride, u64 rows, u32 width, u32 lanes_log2) {                    \
         RowCopy call = {nullptr, to, 0, to_stride, width, list, count, rows, nullptr, lanes_log2, true};             \
-        copy_rows<COLUMN, FILL>(call, (u32)THREAD_OF_GRID, (u32)THREADS_OF_GRID);                                    \
+        copy_rows<COLUMN, FILL>(call);                                                                               \
     }
 
 ROW_KERNELS(16, uint4)

@@ -62,7 +62,8 @@ enum Way { GATHER, SCATTER, FILL };
 // A warp takes as long to find where its rows are as to wait for them. So addresses are computed whatever a row is,
 // side by side, and a row that must not be touched has no columns.
 template <class Column, Way WAY, class Number>
-FN void copy_listed(const RowCopy& call, u32 thread, u32 threads) {
+FN void copy_listed(const RowCopy& call) {
+    const u32 thread = (u32)THREAD_OF_GRID, threads = (u32)THREADS_OF_GRID;
     const u32 vector = sizeof(Column), lanes = 1u << call.lanes_log2, lane = thread & (lanes - 1);
     const u32 columns = call.width / vector, teams = threads >> call.lanes_log2;
     const Number none = (Number)~0ULL, rows = call.rows < none ? (Number)call.rows : none;
@@ -132,11 +133,11 @@ FN void copy_listed(const RowCopy& call, u32 thread, u32 threads) {
 }
 
 template <class Column, Way WAY>
-FN void copy_rows(const RowCopy& call, u32 thread, u32 threads) {
+FN void copy_rows(const RowCopy& call) {
     if (WAY == FILL || call.wide) {
-        copy_listed<Column, WAY, u64>(call, thread, threads);
+        copy_listed<Column, WAY, u64>(call);
     } else {
-        copy_listed<Column, WAY, u32>(call, thread, threads);
+        copy_listed<Column, WAY, u32>(call);
     }
 }
 

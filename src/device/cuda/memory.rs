@@ -79,7 +79,7 @@ impl<T: Pod> CudaBuffer<T> {
         operation: &'static str,
     ) -> Result<Self, CudaError> {
         let mut buffer = Self::room(cuda, stream, values.len(), operation)?;
-        buffer.copy_from(values)?;
+        buffer.write_at(0, values)?;
         Ok(buffer)
     }
 
@@ -255,15 +255,6 @@ impl<T: Pod> CudaBuffer<T> {
         let done = self.stream.synchronize();
         copied.during(operation, || self.sizes())?;
         done
-    }
-
-    /// Overwrites all values. Waits until it is done.
-    ///
-    /// # Errors
-    /// Another number of values, or the driver's.
-    fn copy_from(&mut self, values: &[T]) -> Result<(), CudaError> {
-        self.fits("copying to the GPU", values.len())?;
-        self.write_at(0, values)
     }
 
     /// A copy of the values in memory of the host. Waits until it is made.
