@@ -123,11 +123,11 @@ screenshots: ## take the pictures of docs/console.md on a real stream; DATA=fold
 	@scripts/setup.sh test
 	DATA="$(abspath $(DATA))" cargo test --locked --profile checked --test it console_pages::pictures -- --ignored --nocapture
 
-prequential: ## measure average precision under the prequential protocol on many streams; DATA=folder of event files, JSON=file
-	@[ -n "$(JSON)" ] || { echo "prequential: JSON=file names where the figures go" >&2; exit 1; }
+prequential: ## measure average precision under the prequential protocol on many streams, and write its page; DATA=folder
+	@test -d "$(DATA)" || { echo "DATA has to be the folder of event files" >&2; exit 1; }
 	@scripts/setup.sh
 	cargo build --release --locked
-	python3 -B benches/prequential/measure.py --data "$(DATA)" --json "$(JSON)"
+	python3 -B benches/prequential/measure.py --data "$(DATA)"
 
 models: ## measure every model on the streams with published negatives, and write the page; DATA=folder of event files
 	@scripts/setup.sh

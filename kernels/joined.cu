@@ -15,7 +15,8 @@
 //
 // Launch: blocks of 256 threads; any grid. join_rows, put_rows and add_rows: a warp to a row; join_rows to each part of
 // one, which then wait for memory side by side, if the grid has so many. spread_rows: a warp to 32 columns of a row,
-// and a block to those of a row with more than USERS_MANY users, each warp of which sums every eighth 32 of them.
+// and a block to those of a row with more than USERS_MANY users, each warp of which sums every eighth 32 of them; where
+// no row has as many (`hubs` is 0), no warp waits for the others of its block.
 // relu_backward and follow_list: a thread to a value. drop_out: a thread to four values, which share a random number.
 //
 // Every value is read once and written once, 128 bytes per step of a warp: all are bound by memory. The sum of a row
@@ -29,9 +30,8 @@
 #include "joined.cuh"
 #include "mask.cuh"
 
-// Warps of a block of spread_rows, and users of a row that are too many for one of them.
+// Warps of a block of spread_rows.
 #define WARPS 8u
-#define USERS_MANY 64u
 
 extern "C" __global__ void __launch_bounds__(256) join_rows(RowParts joined, u32 parts, u64 count, u64 out_stride,
                                                             float* out) {
@@ -86,7 +86,8 @@ extern "C" __global__ void __launch_bounds__(256) add_rows(RowPart part, RowPart
 }
 
 extern "C" __global__ void __launch_bounds__(256, 4) spread_rows(RowUsers users, const float* d, u64 stride, u64 rows,
-                                                              u32 columns, u64 out_stride, u32 fresh, float* dx) {
+                                                              u32 columns, u64 out_stride, u32 fresh, u32 hubs,
+                                                              float* dx) {
     __shared__ float parts[WARPS][32];
     u64 across = ((u64)columns + 31) / 32, items = rows * across;
     u32 warp = threadIdx.x / 32, lane = threadIdx.x & 31;
@@ -109,7 +110,7 @@ extern "C" __global__ void __launch_bounds__(256, 4) spread_rows(RowUsers users,
             }
         }
         // A block that has no row of many users is done.
-        if (__syncthreads_count(many) == 0) {
+        if (hubs == 0 || __syncthreads_count(many) == 0) {
             continue;
         }
         for (item = first; item < min64(items, first + WARPS); item++) {

@@ -6,6 +6,8 @@
 
 // Tables that a row may be made of.
 #define ROW_PARTS 4
+// Users of a row that are too many for one warp.
+#define USERS_MANY 64u
 // What happens to what is there, and to the result.
 #define ROWS_ADD 1u
 #define ROWS_RELU 2u

@@ -7,7 +7,9 @@
 // each step a team puts PRODUCT_DEPTH rows of either side into shared memory, two loads of 16 bytes per thread and
 // side; while it computes with them the loads of its next step are under way, and go into the other half of the shared
 // memory: one barrier per step. A thread reads 4 + 4 values of shared memory for 16 multiplications, and lanes of a
-// warp that read the same are served together (4 rows by 8 groups of columns).
+// warp that read the same are served together (4 rows by 8 groups of columns). A side whose rows run along the inner
+// dimension is turned on its way there, value by value: in the second half of a step's places its columns change
+// places by eights, so that the 32 values that a warp stores together lie in 32 banks.
 #ifndef EVERGRAPH_LINEAR_CUH
 #define EVERGRAPH_LINEAR_CUH
 
@@ -96,13 +98,17 @@ struct ProductSide {
         }
     }
 
+    // Where column `column`, or four `four`, of a place of the inner dimension lies in shared memory.
+    static FN u32 column_at(u32 place, u32 column) { return ALONG ? column ^ (place & 8) : column; }
+    static FN u32 four_at(u32 place, u32 four) { return ALONG ? four ^ (place & 8) / 4 : four; }
+
     // Puts them into shared memory, where a row is a place of the inner dimension.
     FN void store(float4 (&tile)[PRODUCT_DEPTH][PRODUCT_PITCH], const float4 (&held)[PRODUCT_LOADS]) const {
 #pragma unroll
         for (u32 i = 0; i < PRODUCT_LOADS; i++) {
             u32 four = threadIdx.x % PRODUCT_TEAM + i * PRODUCT_TEAM;
             if (ALONG) {
-                u32 place = four % 4 * 4, column = four / 4;
+                u32 place = four % 4 * 4, column = column_at(place, four / 4);
                 ((float*)tile[place])[column] = held[i].x;
                 ((float*)tile[place + 1])[column] = held[i].y;
                 ((float*)tile[place + 2])[column] = held[i].z;
@@ -156,7 +162,8 @@ FN void tile_product(ProductRoom& room, const ProductSide<LEFT>& left, const Pro
         right.template load<RIGHT_FOURS>(column, at, next_right);
 #pragma unroll
         for (u32 place = 0; place < PRODUCT_DEPTH; place++) {
-            float4 a = steps[half][0][place][four_of_rows()], b = steps[half][1][place][four_of_columns()];
+            float4 a = steps[half][0][place][ProductSide<LEFT>::four_at(place, four_of_rows())];
+            float4 b = steps[half][1][place][ProductSide<RIGHT>::four_at(place, four_of_columns())];
             add_four(sums[0], a.x, b);
             add_four(sums[1], a.y, b);
             add_four(sums[2], a.z, b);
@@ -166,7 +173,8 @@ FN void tile_product(ProductRoom& room, const ProductSide<LEFT>& left, const Pro
             u32 part = threadIdx.x % PRODUCT_TEAM / PRODUCT_TILE * (PRODUCT_DEPTH / 2);
 #pragma unroll
             for (u32 place = part; place < part + PRODUCT_DEPTH / 2; place++) {
-                of_left += ((const float*)steps[half][0][place])[threadIdx.x % PRODUCT_TILE];
+                u32 at_column = ProductSide<LEFT>::column_at(place, threadIdx.x % PRODUCT_TILE);
+                of_left += ((const float*)steps[half][0][place])[at_column];
             }
         }
         half = 1 - half;

@@ -6,23 +6,27 @@
 #   scripts/gpu-check.sh A              there, with the bundle in target/gpu or beside this script; then B, C, D, E
 #   python3 benches/gpu/publish.py OUT  afterwards, here: results, page and list of verified kernels under docs
 #
-# On a borrowed machine, in calls of ten minutes each, what matters most first:
+# On a machine that is lent for 15 minutes, in calls of ten minutes at most, what matters most first. The second one gets
+# what is left, less 45 s for what is around it:
 #
-#   PARTS=/tmp/parts timeout -k 20 570 bash target/gpu/gpu-check.sh --go-on --seconds 550 A B C
-#   PARTS=/tmp/parts timeout -k 20 570 bash target/gpu/gpu-check.sh --go-on --seconds 550 D
+#   PARTS=/tmp/parts timeout -k 20 440 bash target/gpu/gpu-check.sh --go-on --seconds 420 A B C
+#   PARTS=/tmp/parts timeout -k 20 $((LEFT - 25)) bash target/gpu/gpu-check.sh --go-on --seconds $((LEFT - 45)) D
+#
+# Before the second, copy parts.tar.gz of the first to target/gpu: if the machine is another one by then, figures that
+# belong together still are, provided that GPU and driver are the same.
 #
 # Groups, the time that each may take, and the time on an H200 where it is known:
 #
 # A  4 min, 20 s   smoke check tests   the device opens; a kernel of each file; capture, update, launch; memory of the
 #                                      host read in place; every parity test. After a failure step tests-apart runs
 #                                      each test in a process of its own, and the check stops
-# B  8 min, 1 min  train-* learn-*     TGN without and with 172 features, by trials, kernel by kernel, as graphs in
-#                                      their turn and recorded ahead, and with gate and publishing; TGAT; GraphMixer;
-#                                      the daemon: what it learns in a second, and how soon it has learned new events
-# C  5 min, 1 min  samples rows eval   sampling 1x10 and 2x10; rows in place, cached and copied; layers; average
-#                  profile-*           precision beside that of the CPU; the time of each kernel
+# B  7 min, 1 min  train-* learn-*     TGN without and with 172 features; the daemon: what it learns in a second, and how
+#                  samples rows eval   soon it has learned new events; sampling 1x10 and 2x10; rows in place, cached and
+#                                      copied; layers; average precision beside that of the CPU
+# C  7 min, 1 min  train-* profile-*   TGN kernel by kernel, as graphs in their turn and recorded ahead, and with gate and
+#                                      publishing; TGAT; GraphMixer; the time of each kernel
 # D  8 min         pyg-* torch-*       on the same GPU: PyG's TGN, and where it starts over with all events as events
-#                                      arrive; torch's samples, layers and rows. The last two need rows.json of group C
+#                                      arrive; torch's samples, layers and rows. The last two need rows.json of group B
 # E  7 min         sanitizer-*         memcheck, racecheck, initcheck, synccheck
 #
 #   gpu-check.sh [--quick] [--resume] [--go-on] [--seconds N] [--list] [GROUP|STEP]...
@@ -428,25 +432,25 @@ train() {
         "${size[@]}" --epochs "$epochs" --device cuda:0 "${@:5}" --json "$parts/train-$1.json"
 }
 
-group B 480
+group B 400
 for features in 0 172; do
     train "tgn-$features" tgn "$features" 6 --alone
 done
-for launch in direct graph ahead; do
-    for features in 0 172; do
-        train "tgn-$features-$launch" tgn "$features" 6 --alone --launch "$launch"
-    done
-done
 for features in 0 172; do
-    train "tgn-$features-served" tgn "$features" 6
+    # A part of the time writes the events with features as text.
+    step "learn-$features" $((features == 0 ? 60 : 90)) "$evergraph" bench learn --events "$events" \
+        --repeat "$copies" --row-dimension "$features" "${arriving[@]}" --set device.use=cuda:0 \
+        --set device.kernel_dir="$parts/kernels" --set learner.batch_events="$batch" ${narrow[@]+"${narrow[@]}"} \
+        --json "$parts/learn-$features.json"
 done
-train tgat-0 tgat 0 3 --alone
-train graphmixer-0 graphmixer 0 3 --alone
-for features in 0 172; do
-    step "learn-$features" 60 "$evergraph" bench learn --events "$events" --repeat "$copies" \
-        --row-dimension "$features" "${arriving[@]}" --set device.use=cuda:0 --set device.kernel_dir="$parts/kernels" \
-        --set learner.batch_events="$batch" ${narrow[@]+"${narrow[@]}"} --json "$parts/learn-$features.json"
-done
+step samples 30 "$evergraph" bench sample --events "$events" --device cuda:0 ${quick:+--runs 1} \
+    --json "$parts/samples.json"
+step rows 90 "$evergraph" bench ops --device cuda:0 ${quick:+--quick} --json "$parts/rows.json"
+# The clocks of a GPU that has just worked.
+[ -n "$list" ] || ! wanted B rows || rm -f "$parts/machine.json"
+step eval 60 "$evergraph" eval --events "$events" --model tgn --protocol prequential --device cuda:0 \
+    ${quick:+--embedding-dimension 16} --batch-events "$batch" --json "$parts/eval.json"
+[ ! -e "$bundle/eval-cpu.json" ] || [ -n "$list" ] || cp "$bundle/eval-cpu.json" "$parts/"
 
 # profile FILE SKIP COUNT PROGRAM...: the time of each kernel of some launches behind others, with clocks and caches as
 # every other step finds them.
@@ -462,15 +466,17 @@ profile() {
 export -f profile
 export profiler bundle
 
-group C 300
-step samples 30 "$evergraph" bench sample --events "$events" --device cuda:0 ${quick:+--runs 1} \
-    --json "$parts/samples.json"
-step rows 90 "$evergraph" bench ops --device cuda:0 ${quick:+--quick} --json "$parts/rows.json"
-# The clocks of a GPU that has just worked.
-[ -n "$list" ] || ! wanted C rows || rm -f "$parts/machine.json"
-step eval 60 "$evergraph" eval --events "$events" --model tgn --protocol prequential --device cuda:0 \
-    ${quick:+--embedding-dimension 16} --batch-events "$batch" --json "$parts/eval.json"
-[ ! -e "$bundle/eval-cpu.json" ] || [ -n "$list" ] || cp "$bundle/eval-cpu.json" "$parts/"
+group C 440
+for launch in direct graph ahead; do
+    for features in 0 172; do
+        train "tgn-$features-$launch" tgn "$features" 6 --alone --launch "$launch"
+    done
+done
+for features in 0 172; do
+    train "tgn-$features-served" tgn "$features" 6
+done
+train tgat-0 tgat 0 3 --alone
+train graphmixer-0 graphmixer 0 3 --alone
 # Some steps behind the first third of the stream, kernel by kernel: a graph would be one launch.
 launches=(8000 300)
 [ -z "$quick" ] || launches=(100 50)
@@ -483,12 +489,15 @@ done
 peer() { step "$1" 120 python3 -B "$bundle/$2.py" "${@:3}"; }
 
 group D 480
+# PyG's rounds take longest of all, and two show how they differ.
+rounds=2
+[ -z "$quick" ] || rounds=1
 for features in 0 172; do
     peer "pyg-$features" peer_training "$events" "$features" "$parts/pyg-$features.json"
 done
 for features in 0 172; do
     peer "pyg-continual-$features" peer_rounds "$events" "$features" "$parts/pyg-continual-$features.json" \
-        "${arriving[@]}" --batch "$batch" --device cuda
+        "${arriving[@]}" --rounds "$rounds" --batch "$batch" --device cuda
 done
 peer torch-samples peer_samples "$events" "$parts/torch-samples.json"
 peer torch-layers peer_layers "$parts/rows.json" "$parts/torch-layers.json"

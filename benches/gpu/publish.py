@@ -7,7 +7,7 @@ verified kernels is written from the fingerprints by `UPDATE=1 cargo test --test
     publish.py --check    only reports whether they are up to date
 
 Results are named after GPU and date. A later run of the same day takes their place if it has run all their steps, and
-with --replace in any case. verified.json holds for each file of kernels and each architecture of GPUs the fingerprint
+with --replace in any case. A bundle of files that no commit has is published with --replace only. verified.json holds for each file of kernels and each architecture of GPUs the fingerprint
 when all parity tests passed last, and where that was.
 """
 
@@ -102,6 +102,9 @@ def take(out, folder, kernels, replace):
         sys.exit(f"{out / 'gpu-check.json'} is missing or not whole")
     if document["quick"]:
         sys.exit("a quick run measures nothing and is not published")
+    if document["version"].endswith("-dirty") and not replace:
+        sys.exit(f"the bundle was built from files that no commit has ({document['version']}): commit, build it again, "
+                 "or publish with --replace")
     path = folder / f"{name_of(document)}.json"
     lost = sorted(ran(report.read(path)) - ran(document))
     if lost and not replace:

@@ -98,11 +98,20 @@ def at(row):
 
 
 def worst(what, target, least, figures):
-    """The lowest of figures by point."""
+    """The lowest of figures by point, and that of lists for which the cost of a call counts little."""
     if not figures:
         return missing(what, target)
-    low, row = min(figures, key=lambda each: each[0])
-    return verdict(what, target, low >= least, f"{low:.0%} at worst, {at(row)}")
+    low, row = lowest(figures)
+    said = f"{low:.0%} at worst, {at(row)}"
+    longer = [each for each in figures if each[1]["rows"] >= CALL_ROWS]
+    if row["rows"] < CALL_ROWS and longer:
+        low_of_longer, row = lowest(longer)
+        said += f"; from {CALL_ROWS:,} rows on {low_of_longer:.0%}, {at(row)}"
+    return verdict(what, target, low >= least, said)
+
+
+def lowest(figures):
+    return min(figures, key=lambda each: each[0])
 
 
 def rows(document):
@@ -198,7 +207,8 @@ def continual(document):
 def accuracy(document):
     what, target = "average precision of TGN on the GPU beside the CPU's, one seed", f"within {PRECISION_GAP}"
     gpu, cpu = (document.get(key, {}).get("mean_average_precision") for key in ("eval", "eval_cpu"))
-    if gpu is None or cpu is None:
+    on_gpu = document.get("eval", {}).get("device", "").startswith("cuda")
+    if gpu is None or cpu is None or not on_gpu:
         yield missing(what, target)
         return
     yield verdict(what, target, abs(gpu - cpu) <= PRECISION_GAP, f"{gpu:.4f}, CPU {cpu:.4f}")

@@ -5,6 +5,7 @@ use utoipa::ToSchema;
 
 use super::ApiLimits;
 use super::key::KEY_BYTES_MAX;
+use crate::event;
 
 /// What runs.
 #[derive(Clone, Debug)]
@@ -39,6 +40,17 @@ pub enum TimeUnit {
     Microseconds,
     /// Nanoseconds.
     Nanoseconds,
+}
+
+impl From<event::TimeUnit> for TimeUnit {
+    fn from(unit: event::TimeUnit) -> Self {
+        match unit {
+            event::TimeUnit::Seconds => Self::Seconds,
+            event::TimeUnit::Milliseconds => Self::Milliseconds,
+            event::TimeUnit::Microseconds => Self::Microseconds,
+            event::TimeUnit::Nanoseconds => Self::Nanoseconds,
+        }
+    }
 }
 
 /// What runs and what it accepts.

@@ -219,7 +219,9 @@ pub struct FoundScore {
     pub src: Key,
     /// Destination node, as the request wrote it.
     pub dst: Key,
-    /// Probability of an edge from `src` to `dst` at the requested time; of the baseline a score that orders pairs.
+    /// How likely the model finds an event from `src` to `dst` at the requested time. It orders pairs: above 0.5 the
+    /// model takes the pair for an event rather than for a drawn negative, which is not how often such events happen.
+    /// For a threshold, use `percentile`. Of the baseline it is a score that orders pairs too.
     #[schema(minimum = 0, maximum = 1)]
     pub score: f32,
     /// How unusual an event of this score would be: the share of the latest events that the model thought likelier

@@ -328,7 +328,7 @@ impl Appender {
     /// The log is ahead of the index for good.
     fn give_up(&mut self, error: &SpillError) {
         self.behind = true;
-        self.set_state(LogState::Failing(format!("the graph cannot follow it: {error}")));
+        self.set_state(LogState::Ended(format!("the graph cannot follow the log: {error}")));
     }
 
     fn advance_watermark(&self) {
@@ -351,10 +351,11 @@ impl Appender {
 
     fn set_state(&self, state: LogState) {
         let mut current = self.status.state.write();
-        if std::mem::discriminant(&*current) == std::mem::discriminant(&state) {
+        if *current == state || matches!(*current, LogState::Ended(_)) {
             return;
         }
         match state.fault() {
+            Some(fault) if matches!(state, LogState::Ended(_)) => tracing::error!(%fault, "ingest has ended"),
             Some(fault) => {
                 tracing::error!(%fault, "ingest stopped; it goes on by itself when the log can be written")
             }
@@ -376,7 +377,7 @@ enum Refusal {
 impl Drop for Appender {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.set_state(LogState::Failing("the appender has panicked".to_owned()));
+            self.set_state(LogState::Ended("the appender has panicked".to_owned()));
         }
     }
 }

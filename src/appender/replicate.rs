@@ -20,7 +20,8 @@ fn records(frames: &[Frame]) -> usize {
 
 impl Appender {
     /// Takes in frames until `stop` is set: of several groups that wait, all are committed together. What cannot be
-    /// written is tried again until it is. Calls `pulse` at every turn, and within long ones.
+    /// written is tried again until it is; ends before if it never can be. Calls `pulse` at every turn, and within long
+    /// ones.
     pub fn replicate(mut self, frames: &Receiver<Vec<Frame>>, stop: &AtomicBool, pulse: impl Fn()) {
         let graph = &self.index.stores.graph;
         let clock = RetentionClock::new(graph.retention()).with_rules(graph.clock_rules());
@@ -54,6 +55,10 @@ impl Appender {
             }
             while let Err(error) = self.write_frames(&group, &pulse) {
                 self.metrics.log.commit_failures.inc();
+                if !matches!(error, LogError::Io { .. }) {
+                    let detail = format!("frames of the leader do not fit the log: {error}");
+                    return self.set_state(LogState::Ended(detail));
+                }
                 self.set_state(LogState::of(&error));
                 tracing::error!(%error, "frames of the leader cannot be written; trying again");
                 if stop.load(Ordering::Acquire) {

@@ -19,6 +19,8 @@ pub enum LogState {
     Full(String),
     /// It cannot be written for another reason.
     Failing(String),
+    /// Nothing is taken until the daemon starts again.
+    Ended(String),
 }
 
 impl LogState {
@@ -33,6 +35,7 @@ impl LogState {
             Self::Writable => None,
             Self::Full(detail) => Some(format!("the log's disk is full: {detail}")),
             Self::Failing(detail) => Some(format!("the log cannot be written: {detail}")),
+            Self::Ended(detail) => Some(format!("ingest has ended: {detail}; restart the daemon")),
         }
     }
 }

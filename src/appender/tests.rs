@@ -13,11 +13,13 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::device::disk::tests::faulty::{Fault, Faulty};
-use crate::event::{EdgeEvent, EdgeId, Event, EventBatch, EventTime, Incoming, NodeId, NodeKey, SourceRange};
+use crate::event::{
+    EdgeBatch, EdgeEvent, EdgeId, Event, EventBatch, EventTime, Incoming, NodeId, NodeKey, SourceRange,
+};
 use crate::feature::FeatureStore;
 use crate::graph::{GraphOptions, GraphStore, Keeping, RetentionBounds};
-use crate::log::LogOptions;
 use crate::log::tests::faulty::MemoryDisk;
+use crate::log::{Frame, LogOptions};
 
 mod limits;
 mod snapshots;
@@ -398,7 +400,37 @@ fn a_panic_leaves_no_batch_without_a_reply_and_no_log_marked_writable() {
     assert!(std::panic::catch_unwind(run).is_err());
     drop(sender);
     assert_eq!(replies.iter().collect::<Vec<_>>(), vec![Err(SubmitError::ShuttingDown); 3]);
-    assert!(status.state().fault().unwrap().contains("panicked"));
+    let fault = status.state().fault().unwrap();
+    assert!(fault.contains("panicked") && fault.contains("restart the daemon"), "{fault}");
+}
+
+#[test]
+fn a_frame_of_the_leader_that_can_never_be_written_ends_the_loop() {
+    let (sender, frames) = unbounded();
+    let (appender, stop) = (appender(&MemoryDisk::new()), AtomicBool::new(false));
+    let status = appender.status.clone();
+    let mut batch = EdgeBatch { first: EdgeId(5), ..EdgeBatch::default() };
+    batch.push_edge(NodeId(0), NodeId(0), EventTime(1));
+    sender.send(vec![Frame { batch, ..Frame::default() }]).unwrap();
+    appender.replicate(&frames, &stop, || ());
+    let fault = status.state().fault().unwrap();
+    assert!(fault.contains("position 5 was appended where position 0 is next"), "{fault}");
+    assert!(matches!(status.state(), LogState::Ended(_)), "{fault}");
+}
+
+#[test]
+fn the_newest_reason_is_shown_and_an_end_is_the_last() {
+    let appender = appender(&MemoryDisk::new());
+    let set = |state: LogState| {
+        appender.set_state(state);
+        appender.status.state()
+    };
+    for state in [LogState::Failing("one".into()), LogState::Failing("two".into()), LogState::Writable] {
+        assert_eq!(set(state.clone()), state);
+    }
+    let ended = set(LogState::Ended("for good".into()));
+    assert_eq!(set(LogState::Failing("three".into())), ended);
+    assert_eq!(set(LogState::Writable), ended);
 }
 
 #[test]

@@ -17,7 +17,8 @@ use clap::Args;
 
 use super::device::DeviceArgs;
 use super::events::read_stream;
-use crate::config::{AggregatorKind, MatmulPrecision};
+use super::output;
+use crate::config::{AggregatorKind, MatmulPrecision, StreamTimeUnit};
 use crate::device::DeviceSpec;
 use crate::model::walk::{Decay, WalkOptions};
 use crate::model::{EdgeTypes, ModelOptions};
@@ -103,12 +104,12 @@ pub struct EvalArgs {
     /// How a batch's messages for one node are combined; last if not given (tgn, jodie)
     #[arg(long, value_enum)]
     pub aggregator: Option<AggregatorKind>,
-    /// Number of time windows (dysat)
-    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    pub snapshots: u32,
-    /// Length of each, in the unit of the events' times (dysat)
-    #[arg(long, value_name = "TIME", default_value_t = 604_800, value_parser = clap::value_parser!(u64).range(1..))]
-    pub snapshot_width: u64,
+    /// Number of time windows; 4 if not given (dysat)
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub snapshots: Option<u32>,
+    /// Length of each, in the unit of the events' times; a week of seconds if not given (dysat)
+    #[arg(long, value_name = "TIME", value_parser = clap::value_parser!(u64).range(1..))]
+    pub snapshot_width: Option<u64>,
     /// Score pairs by walks too, as walk does, beside the embeddings of their ends (models with embeddings, on the CPU)
     #[arg(long)]
     pub walks: bool,
@@ -133,6 +134,9 @@ pub struct EvalArgs {
     /// Events over which a destination's popularity halves (poptrack, topk)
     #[arg(long, value_name = "EVENTS", default_value_t = 1000.0)]
     pub half_life: f64,
+    /// Unit of the events' times: models that encode time see seconds
+    #[arg(long, value_name = "UNIT", value_enum, default_value_t = StreamTimeUnit::Unspecified)]
+    pub time_unit: StreamTimeUnit,
     /// Which edges an event may have as neighbors (models that use neighbors, prequential)
     #[arg(long, value_enum, default_value_t = SightName::WithinBatch)]
     pub sight: SightName,
@@ -143,11 +147,11 @@ pub struct EvalArgs {
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub threads: Option<u32>,
     /// Write the figures as one JSON object to this file; `-` is standard output
-    #[arg(long, value_name = "OUT")]
+    #[arg(long, value_name = "OUT", value_parser = output::writable)]
     pub json: Option<PathBuf>,
     /// Write the learning curve as an SVG image to this file: the validation figure of each epoch, or under prequential
     /// the average precision of each tenth of the stream
-    #[arg(long, value_name = "OUT.svg")]
+    #[arg(long, value_name = "OUT.svg", value_parser = output::writable)]
     pub plot: Option<PathBuf>,
 }
 
@@ -162,13 +166,15 @@ impl EvalArgs {
         options = options.with_walks(self.walks.then_some(walks));
         match &mut options {
             ModelOptions::Dysat(dysat) => {
-                dysat.snapshots = self.snapshots as usize;
-                dysat.snapshot_width = self.snapshot_width as usize;
+                dysat.snapshots = self.snapshots.map_or(dysat.snapshots, |count| count as usize);
+                dysat.snapshot_width =
+                    self.snapshot_width.map_or(dysat.snapshot_width, |width| width as usize);
             }
             ModelOptions::Tgn(tgn) => tgn.aggregator = self.aggregator.map_or(tgn.aggregator, Into::into),
             ModelOptions::Walk(walk) => *walk = walks,
             _ => {}
         }
+        options = options.with_ticks_per_second(self.time_unit.ticks_per_second());
         Some(self.dropout.map_or(options, |dropout| options.with_dropout(dropout as f32)))
     }
 
@@ -197,11 +203,23 @@ fn refuse_shapes_of_others(args: &EvalArgs) -> anyhow::Result<()> {
         learns || args.compute.device == DeviceSpec::Cpu,
         "--device is for models that learn on batches of samples, such as tgn; leave it out for --model {name}"
     );
-    let averages = matches!(args.model, ModelName::Tgn | ModelName::Jodie);
-    ensure!(
-        averages || args.aggregator.is_none(),
-        "--aggregator is for models with messages, tgn and jodie; leave it out for --model {name}"
-    );
+    for (flag, given) in [
+        ("--aggregator", args.aggregator.is_some()),
+        ("--gradient-delay-batches", args.gradient_delay_batches > 0),
+    ] {
+        ensure!(
+            matches!(args.model, ModelName::Tgn | ModelName::Jodie) || !given,
+            "{flag} is for models with messages, tgn and jodie; leave it out for --model {name}"
+        );
+    }
+    for (flag, given) in
+        [("--snapshots", args.snapshots.is_some()), ("--snapshot-width", args.snapshot_width.is_some())]
+    {
+        ensure!(
+            args.model == ModelName::Dysat || !given,
+            "{flag} is for dysat; leave it out for --model {name}"
+        );
+    }
     Ok(())
 }
 
@@ -242,19 +260,23 @@ pub fn run(args: &EvalArgs) -> anyhow::Result<()> {
         .context("cannot start the compute threads")?;
     let report = pool.install(|| measure(args, pool.current_num_threads()))?;
     eprint!("{}", report.summary());
+    if let Some(path) = &args.json {
+        report.write(path)?;
+    }
     if let Some(path) = &args.plot {
         std::fs::write(path, plot::svg(&report.curves(), &[]))
             .with_context(|| format!("cannot write {}", path.display()))?;
     }
-    match &args.json {
-        Some(path) => report.write(path),
-        None => Ok(()),
-    }
+    Ok(())
 }
 
 fn measure(args: &EvalArgs, threads: usize) -> anyhow::Result<Report> {
     let (device, gpu) = args.compute.select()?;
     let stream = read_stream(&args.events, &mut |note| eprintln!("note: {note}"))?;
+    if let Some(unit) = args.model_options().and_then(|model| model.misread_unit(*stream.times().last()?)) {
+        let unit = unit.name();
+        eprintln!("note: times look like {unit} since 1970; --time-unit {unit} lets the model see seconds");
+    }
     let mut report = Report::new(args, &stream, threads);
     report.gpu(gpu.as_ref());
     let mut bars = ProgressBars::new(args.epochs as usize);

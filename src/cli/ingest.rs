@@ -61,7 +61,7 @@ pub(crate) struct IngestArgs {
     #[arg(long, default_value_t = 0)]
     from_row: u64,
     /// Write the report as JSON to a file, or to standard output with -
-    #[arg(long, value_name = "OUT")]
+    #[arg(long, value_name = "OUT", value_parser = output::writable)]
     json: Option<PathBuf>,
 }
 

@@ -10,9 +10,9 @@ use anyhow::Result;
 use super::output;
 use crate::config::Config;
 use crate::daemon::source_options::decode_options;
-use crate::event::Event;
+use crate::event::{Event, TimeUnit};
 use crate::ingest::kafka::{KafkaSourceOptions, SampledMessage, newest, preflight};
-use crate::ingest::mapping::{Decoded, Envelope, MappingOptions, TimeFormat, Unit, propose};
+use crate::ingest::mapping::{Decoded, Envelope, MappingOptions, TimeFormat, propose};
 use crate::ingest::rejection::Rejection;
 use crate::ingest::rows::{Row, Rows};
 
@@ -158,15 +158,9 @@ fn propose_for(source: &str, messages: &[SampledMessage]) -> Result<()> {
 /// A mapping as settings.
 fn settings(source: &str, options: &MappingOptions) -> String {
     let mut text = String::new();
-    let unit = |unit: Unit| match unit {
-        Unit::Seconds => "seconds",
-        Unit::Milliseconds => "milliseconds",
-        Unit::Microseconds => "microseconds",
-        Unit::Nanoseconds => "nanoseconds",
-    };
     if options.ts_format == TimeFormat::Rfc3339 || options.ts_unit.is_some() {
-        let stream = options.stream_unit.or(options.ts_unit).unwrap_or(Unit::Milliseconds);
-        let _ = writeln!(text, "[stream]\ntime_unit = \"{}\"\n", unit(stream));
+        let stream = options.stream_unit.or(options.ts_unit).unwrap_or(TimeUnit::Milliseconds);
+        let _ = writeln!(text, "[stream]\ntime_unit = \"{}\"\n", stream.name());
     }
     let _ = writeln!(text, "[{source}]\nmapping = \"proposed\"\n\n[ingest.mappings.proposed]");
     match options.envelope {
@@ -190,7 +184,7 @@ fn settings(source: &str, options: &MappingOptions) -> String {
     if options.ts_format == TimeFormat::Rfc3339 {
         text.push_str("ts_format = \"rfc3339\"\n");
     } else if let Some(found) = options.ts_unit {
-        let _ = writeln!(text, "ts_unit = \"{}\"", unit(found));
+        let _ = writeln!(text, "ts_unit = \"{}\"", found.name());
     }
     text
 }

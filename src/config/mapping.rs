@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer};
 
 use super::topics::TOPICS;
 use super::{Config, ConfigError, StreamTimeUnit, TopicSection};
-use crate::ingest::mapping::{self, Deletes, Envelope, MappingOptions, TimeFormat, Unit};
+use crate::ingest::mapping::{self, Deletes, Envelope, MappingOptions, TimeFormat};
 
 /// The section of all mappings.
 pub(super) const MAPPINGS: &str = "ingest.mappings";
@@ -87,16 +87,6 @@ impl<'de> Visitor<'de> for TextsVisitor {
     }
 }
 
-fn unit(unit: StreamTimeUnit) -> Option<Unit> {
-    match unit {
-        StreamTimeUnit::Unspecified => None,
-        StreamTimeUnit::Seconds => Some(Unit::Seconds),
-        StreamTimeUnit::Milliseconds => Some(Unit::Milliseconds),
-        StreamTimeUnit::Microseconds => Some(Unit::Microseconds),
-        StreamTimeUnit::Nanoseconds => Some(Unit::Nanoseconds),
-    }
-}
-
 impl Mapping {
     /// The same for the module that reads messages.
     #[must_use]
@@ -108,8 +98,8 @@ impl Mapping {
             dst: self.dst.clone(),
             ts: self.ts.clone(),
             ts_format: self.ts_format,
-            ts_unit: unit(self.ts_unit),
-            stream_unit: unit(stream_unit),
+            ts_unit: self.ts_unit.into(),
+            stream_unit: stream_unit.into(),
             op: self.op.clone(),
             edge_type: self.edge_type.clone(),
             label: self.label.clone(),

@@ -98,7 +98,8 @@ impl Config {
         let (edge, node) = (self.stream.edge_feature_dimension, self.stream.node_feature_dimension);
         let types = EdgeTypes::new(model.edge_types, model.edge_type_dimension);
         let options = options.with_walks(model.walks.then_some(walks));
-        options.with_dropout(model.dropout).with_features(edge, node).with_edge_types(types)
+        let options = options.with_dropout(model.dropout).with_features(edge, node).with_edge_types(types);
+        options.with_ticks_per_second(self.stream.time_unit.ticks_per_second())
     }
 }
 

@@ -11,6 +11,7 @@ mod id;
 mod node_table;
 mod source;
 mod submission;
+mod time_unit;
 
 pub use batch::{EdgeBatch, FeatureColumn, Op};
 pub use clock::{CONFIRMING_EVENTS, ClockRules, PARTITION_IDLE, StreamClock};
@@ -21,6 +22,7 @@ pub use submission::{
     BodyFormat, Intake, IntakeError, IntakeResponse, NodeNames, PositionLookup, Receipt, RejectedEvent,
     Reply, Submission, SubmitError, UnstorableEvent,
 };
+pub use time_unit::TimeUnit;
 
 /// One thing that happened in the graph, in the producer's words.
 #[derive(Clone, Debug, PartialEq)]

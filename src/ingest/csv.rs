@@ -191,7 +191,11 @@ impl Decoder {
         if self.features.iter().all(|&column| row.field(column).is_empty()) {
             return Ok(Vec::new());
         }
-        self.features.iter().map(|&column| number(names, row, column)).collect()
+        let mut features = Vec::with_capacity(self.features.len());
+        for &column in &self.features {
+            features.push(number(names, row, column)?);
+        }
+        Ok(features)
     }
 }
 

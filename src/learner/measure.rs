@@ -106,11 +106,15 @@ impl Learner {
         self.count_samples();
         let metrics = &self.shared.metrics;
         let events = batch.edges.len() as u64;
+        // Where weights are not to be trained, nothing is skipped.
+        let is_history = batch.is_history(self.options.began_unix_ms);
+        let trains = self.options.train && (self.options.train_history || !is_history);
         if mode == StepMode::StateOnly {
+            let skipped = if trains { events } else { 0 };
             metrics.train.steps.with_label_values(&["state_only"]).inc();
-            metrics.train.skipped_events.inc_by(events);
+            metrics.train.skipped_events.inc_by(skipped);
             self.shared.status.update(|report| {
-                report.skipped += events;
+                report.skipped += skipped;
                 report.applied += events;
             });
             return;
@@ -119,8 +123,7 @@ impl Learner {
             metrics.train.steps.with_label_values(&["score"]).inc();
         }
         let trained = if mode == StepMode::Train { report.positive.len() as u64 } else { 0 };
-        // Where weights are not trained at all, nothing is skipped.
-        let skipped = if self.options.train { events - trained } else { 0 };
+        let skipped = if trains { events - trained } else { 0 };
         metrics.train.skipped_events.inc_by(skipped);
         if mode == StepMode::Train {
             metrics.train.steps.with_label_values(&["train"]).inc();

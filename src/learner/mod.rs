@@ -41,6 +41,7 @@ mod stream_state;
 #[cfg(test)]
 mod tests;
 mod threads;
+mod time_unit;
 mod unusual;
 
 use std::ops::ControlFlow;
@@ -118,6 +119,8 @@ pub struct Learner {
     ahead: Ahead,
     /// Samples ahead of the steps while the loop runs.
     helper: Option<Helper>,
+    /// Whether event times were compared with the unit that the model takes them for.
+    unit_is_checked: bool,
     /// Hands over to readers what a GPU computes for them.
     publisher: Publisher<Unpublished>,
     /// What it could not.
@@ -178,6 +181,7 @@ impl Learner {
             replayed: PreparedBatch::default(),
             ahead: Ahead::default(),
             helper: None,
+            unit_is_checked: false,
             publisher: Publisher::new(options.nice),
             owed: Owed::default(),
             version: 0,
@@ -319,6 +323,7 @@ impl Learner {
         batch.node_rows.set_seen(&self.node_rows);
         self.bring_copies(batch)?;
         if !batch.edges.is_empty() {
+            self.check_time_unit(batch);
             let choice = self.decide(batch, behind);
             let negatives = self.negatives(batch);
             self.prepare(batch, &negatives, &choice)?;

@@ -136,9 +136,9 @@ impl Learner {
             step(Meanwhile { work, ..Meanwhile::default() })
         };
         let (prepared_next, stepped, _) = helper.beside(prepare_next, step);
-        let stepped = stepped?;
+        // First what ends the loop: a feed that failed midway must not be asked again.
         prepared_next?;
-        Ok(stepped)
+        Ok(stepped?)
     }
 }
 

@@ -1,7 +1,7 @@
 //! The list of models, and [`Model`]: one of them with its parameters.
 //!
 //! Each model is a folder or file that reads like its paper and knows nothing of the others. It has options (with the
-//! fields `embedding_dim`, `node_feature_dim`, `edge_feature_dim`, `edge_types`, `walks` and `dropout`, the method
+//! fields `embedding_dim`, `node_feature_dim`, `edge_feature_dim`, `edge_types`, `walks`, `ticks_per_second` and `dropout`, the method
 //! `needs`, and a [`Shape`]) and a network, which is built from them (`build`), makes rows of nodes (`table`), embeds
 //! seeds by these (`embed`) and has the parameters of its link predictor (`link`). [`models!`] makes two enums of the
 //! list and hands each call on; nothing is boxed.
@@ -21,6 +21,7 @@ use super::link::LinkPredictor;
 use super::needs::{Needs, OptionsError, Shape, check, fields};
 use super::tgat::{Tgat, TgatOptions};
 use super::tgn::{Tgn, TgnOptions};
+use super::ticks;
 use super::walk::{WalkNetwork, WalkOptions};
 use super::{EdgeTypes, EmbeddingInput, Interactions, MessageRows, ModelState, StateAfter, Touched};
 use crate::device::Device;
@@ -93,6 +94,7 @@ macro_rules! models {
                         let mut fields =
                             fields(&counts, features, options.dropout, options.edge_types, &choices);
                         fields.extend(WalkOptions::as_fields(options.walks.as_ref()));
+                        fields.push(ticks::as_field(options.ticks_per_second));
                         fields
                     })+
                     Self::Walk(options) => WalkOptions::as_fields(Some(options)),

@@ -11,7 +11,8 @@
 //! n_i     = x_i + mean_j x_j                         where nodes have features, over the same edges
 //! z_i     = W_o [mean_k X_ik ; n_i] + b_o
 //! ```
-//! The time encoding phi is fixed, as the paper has it. Its node encoder has a window of its own, of the last
+//! The time encoding phi is fixed, as the paper has it; its frequencies end at 1e-9 by the second, as in DyGLib, and the
+//! paper's for 100 values at 1e-9.9. The paper's node encoder has a window of its own, of the last
 //! thousands of edges; ours reads the edges that were sampled anyway.
 
 use std::ops::Range;
@@ -104,7 +105,8 @@ impl GraphMixer {
         let blocks = (1..=options.blocks).map(|n| Block::build(&options, b, &format!("block{n}")));
         let blocks = blocks.collect::<Result<_, _>>()?;
         let output = b.linear("output", embedding_dim, embedding_dim + node_feature_dim)?;
-        let (time, link) = (TimeEncoder::fixed(time_dim), b.link(embedding_dim)?);
+        let (time, link) =
+            (TimeEncoder::of_ticks(time_dim, options.ticks_per_second), b.link(embedding_dim)?);
         let types = options.edge_types.build(b)?;
         Ok(Self { options, time, types, token, blocks, output, link })
     }

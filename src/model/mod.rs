@@ -56,6 +56,7 @@ mod state_update;
 pub(crate) mod tables;
 pub mod tgat;
 pub mod tgn;
+mod ticks;
 pub mod walk;
 mod weights;
 
@@ -85,4 +86,5 @@ pub use state_update::{Interactions, Touched};
 pub use tgat::TgatOptions;
 pub(crate) use tgn::DeferredMemory;
 pub use tgn::TgnOptions;
+pub use ticks::TICKS_PER_SECOND;
 pub use weights::Weights;

@@ -38,6 +38,8 @@ macro_rules! options {
             pub edge_types: $crate::model::EdgeTypes,
             /// Walks by whose features a second network scores pairs, beside the link predictor.
             pub walks: Option<$crate::model::walk::WalkOptions>,
+            /// Units of event time in a second, at least 1: encodings of time see seconds. 1 in a model without any.
+            pub ticks_per_second: u32,
             $(#[$dropout_doc])*
             pub dropout: f32,
             $($($(#[$choice_doc])* pub $choice: $kind,)+)?
@@ -51,6 +53,7 @@ macro_rules! options {
                     edge_feature_dim: 0,
                     edge_types: $crate::model::EdgeTypes::default(),
                     walks: None,
+                    ticks_per_second: 1,
                     dropout: $dropout,
                     $($($choice: $chosen,)+)?
                 }

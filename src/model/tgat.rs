@@ -77,7 +77,8 @@ impl Tgat {
                 dropout,
             });
         }
-        let (time, link) = (TimeEncoder::fixed(time_dim), b.link(embedding_dim)?);
+        let (time, link) =
+            (TimeEncoder::of_ticks(time_dim, options.ticks_per_second), b.link(embedding_dim)?);
         Ok(Self { options, time, features, blocks, link })
     }
 

@@ -95,8 +95,8 @@ pub struct ScoreResponse {
 pub enum PairScore {
     /// Both nodes are known, or are scored by the prior.
     Found {
-        /// Probability of an event from the first to the second, in `0.0..=1.0`; from 0.5 on, the model takes the
-        /// pair for an event rather than for a random pair. Of the baseline it is a score, and no probability.
+        /// Probability, in `0.0..=1.0`, that the pair is an event rather than a drawn negative, as many of which the
+        /// model was trained on; not how often such events happen. Of the baseline it is a score, and no probability.
         probability: f32,
         /// How unusual an event of this score would be, among the latest events; `None` while there are too few, and of
         /// the baseline.

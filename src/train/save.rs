@@ -11,7 +11,7 @@ use thiserror::Error;
 
 use super::trainer::{Trainer, TrainerOptions, new_adam};
 use crate::device::Device;
-use crate::model::{Model, ModelError, ModelState, StateError, tables};
+use crate::model::{Model, ModelError, ModelState, StateError, TICKS_PER_SECOND, tables};
 use crate::nn::{Parameters, StorageError};
 
 /// First bytes of a saved trainer.
@@ -49,6 +49,17 @@ pub enum LoadError {
         /// Name of the option.
         option: &'static str,
         /// As it was saved.
+        saved: f64,
+        /// As it is now.
+        wanted: f64,
+    },
+    /// The model was trained on event times in another unit.
+    #[error(
+        "the model was trained with {saved} units of event time to a second, this one has {wanted}; restore \
+         stream.time_unit or start a new model"
+    )]
+    TimeUnit {
+        /// Units to a second, as it was saved.
         saved: f64,
         /// As it is now.
         wanted: f64,
@@ -140,9 +151,13 @@ impl Trainer {
         for (i, (option, wanted)) in options.model.as_fields().into_iter().enumerate() {
             let saved = saved.get(i).copied().unwrap_or_default();
             // A dropout rate may change between runs; a shape may not.
-            if saved != wanted && option != "dropout" {
-                return Err(LoadError::Option { option, saved, wanted });
+            if saved == wanted || option == "dropout" {
+                continue;
             }
+            return Err(match option {
+                TICKS_PER_SECOND => LoadError::TimeUnit { saved: saved.max(1.0), wanted: wanted.max(1.0) },
+                _ => LoadError::Option { option, saved, wanted },
+            });
         }
         let options = TrainerOptions { seed: tables::read_u64(input)?, ..options };
         let steps = tables::read_u64(input)?;

@@ -54,6 +54,22 @@ fn a_client_reads_its_own_write() {
 }
 
 #[test]
+fn times_in_another_unit_than_the_models_are_warned_of_and_a_trained_model_keeps_its_unit() {
+    let data = tempfile::tempdir().unwrap();
+    let mut process = Start::in_dir(data.path()).ready();
+    assert_eq!(push(&process, &[json!({"src": "a", "dst": "b", "ts": 1_700_000_000_000_i64})]).0, 200);
+    let warning = process.wait_for_line("event times look like milliseconds").expect("it warns");
+    assert!(warning.contains("stream.time_unit = \\\"milliseconds\\\""), "{warning}");
+    process.wait_until("learned", |status| status["learner"]["applied_position"] == 1);
+    assert!(process.terminate().success());
+    let told = Start::in_dir(data.path()).set("stream.time_unit=milliseconds");
+    let refused = told.fails();
+    assert!(refused.contains("restore stream.time_unit"), "{refused}");
+    assert!(refused.contains("1 units of event time to a second, this one has 1000"), "{refused}");
+    assert!(Start::in_dir(data.path()).ready().terminate().success());
+}
+
+#[test]
 fn what_a_restart_left_behind_is_live_and_the_past_of_a_new_beginning_is_not() {
     let data = tempfile::tempdir().unwrap();
     let start = Start::in_dir(data.path())

@@ -23,6 +23,20 @@ fn write_events(path: &Path) {
     std::fs::write(path, text).unwrap();
 }
 
+/// The same between 2020 and 2021, a quarter of an hour apart, in a unit of which so many are a second.
+fn write_in_unit(path: &Path, per_second: i64) {
+    write_events(path);
+    let text = std::fs::read_to_string(path).unwrap();
+    let mut lines = text.lines();
+    let mut written = format!("{}\n", lines.next().unwrap());
+    for line in lines {
+        let [src, dst, time, _] = line.splitn(4, ',').collect::<Vec<_>>()[..] else { panic!("{line}") };
+        let time = 1_600_000_000 + 977 * time.parse::<i64>().unwrap();
+        let _ = writeln!(written, "{src},{dst},{},red", time * per_second);
+    }
+    std::fs::write(path, written).unwrap();
+}
+
 fn eval(folder: &Path, flags: &[&str]) -> anyhow::Result<Value> {
     let (events, json) = (folder.join("events.csv"), folder.join("out.json"));
     write_events(&events);
@@ -65,6 +79,29 @@ fn lines_of_json_are_the_same_stream_as_csv_and_what_is_no_edge_is_named() {
     text.push_str(r#"{"op":"delete","node":"u1"}"#);
     let refused = eval(&text).unwrap_err().to_string();
     assert!(refused.contains("events.jsonl row 400: the event is no edge"), "{refused}");
+}
+
+#[test]
+fn models_learn_the_same_from_times_in_any_unit() {
+    let folder = tempfile::tempdir().unwrap();
+    let (events, json) = (folder.path().join("events.csv"), folder.path().join("out.json"));
+    let average_precision = |per_second: i64, unit: &str| {
+        write_in_unit(&events, per_second);
+        let mut line = vec!["eval", "--events", events.to_str().unwrap(), "--json", json.to_str().unwrap()];
+        line.extend(["--model", "graphmixer", "--embedding-dimension", "16", "--matmul-precision", "f32"]);
+        line.extend(["--batch-events", "20", "--dropout", "0", "--time-unit", unit]);
+        run(&Line::try_parse_from(line).unwrap().args).unwrap();
+        let found: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+        assert_eq!(found["time_unit"], unit);
+        share(&found, "test_average_precision")
+    };
+    let seconds = average_precision(1, "seconds");
+    assert_eq!(seconds, average_precision(1, "unspecified"));
+    for (per_second, unit) in [(1_000, "milliseconds"), (1_000_000_000, "nanoseconds")] {
+        let found = average_precision(per_second, unit);
+        assert!((found - seconds).abs() < 0.01, "{unit}: {found}, in seconds {seconds}");
+    }
+    assert_ne!(seconds, average_precision(1_000_000_000, "seconds"), "the unit is of consequence");
 }
 
 #[test]
@@ -220,6 +257,13 @@ fn flags_that_make_no_sense_are_refused() {
             &["--model", "edgebank", "--protocol", "prequential", "--masked", "x.csv"],
             "--masked belongs to --protocol dyglib or mrr",
         ),
+        (
+            &["--model", "tgat", "--gradient-delay-batches", "5"],
+            "--gradient-delay-batches is for models with messages",
+        ),
+        (&["--model", "tgn", "--snapshots", "5"], "--snapshots is for dysat"),
+        (&["--model", "gat", "--snapshot-width", "5"], "--snapshot-width is for dysat"),
+        (&["--model", "tgn", "--plot", "/nonexistent/a.svg"], "this file cannot be written"),
         (&["--model", "edgebank", "--negatives", "/nonexistent.csv"], "cannot open /nonexistent.csv"),
         (&["--model", "nonsense"], "'nonsense' for '--model"),
         (&["--model", "walk", "--walk-dimension", "100"], "100 values: there must be a multiple of 16"),

@@ -12,11 +12,9 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use evergraph::event::{Event, EventTime};
+use evergraph::event::{Event, EventTime, TimeUnit};
 use evergraph::ingest::decode::DecodeOptions;
-use evergraph::ingest::mapping::{
-    Envelope, Mapping, MappingOptions, Message, MessageReader, TimeFormat, Unit,
-};
+use evergraph::ingest::mapping::{Envelope, Mapping, MappingOptions, Message, MessageReader, TimeFormat};
 use evergraph::ingest::registry::{Registry, RegistryOptions, Wire};
 use serde_json::{Value, json};
 
@@ -249,7 +247,7 @@ fn what_the_official_serializer_of_protobuf_wrote_is_the_values_it_was_given() {
         dst: "page:{/page}".into(),
         ts: "/when".into(),
         ts_format: TimeFormat::Rfc3339,
-        stream_unit: Some(Unit::Seconds),
+        stream_unit: Some(TimeUnit::Seconds),
         ..MappingOptions::default()
     };
     let mapping = Some(Arc::new(Mapping::compile(&options).unwrap()));

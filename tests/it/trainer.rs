@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use evergraph::device::{Device, rng};
 use evergraph::event::{EventTime, NodeId};
 use evergraph::feature::FeatureStore;
-use evergraph::model::{Model, ModelState, TgnOptions, Weights, probability};
+use evergraph::model::{Model, ModelOptions, ModelState, TgnOptions, Weights, probability};
 use evergraph::train::schedule::{Decay, Schedule};
 use evergraph::train::{
     LoadError, Negatives, PreparedBatch, RankQuery, StepMode, TrainError, Trainer, TrainerOptions,
@@ -61,6 +61,10 @@ fn damaged_or_foreign_bytes_are_named() {
     let model = TgnOptions { fanout: 7, ..tgn() }.into();
     let error = load(TrainerOptions { model, ..options() }, &bytes);
     assert!(matches!(error, Some(LoadError::Option { option: "fanout", .. })), "{error:?}");
+    let model = ModelOptions::from(tgn()).with_ticks_per_second(1_000);
+    let error = load(TrainerOptions { model, ..options() }, &bytes).unwrap();
+    assert!(matches!(error, LoadError::TimeUnit { saved: 1.0, wanted: 1_000.0 }), "{error:?}");
+    assert!(error.to_string().contains("restore stream.time_unit"), "{error}");
     bytes[0] ^= 1;
     assert!(matches!(load(options(), &bytes), Some(LoadError::Magic { .. })));
 }

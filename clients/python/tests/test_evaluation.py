@@ -134,6 +134,12 @@ def test_labels_are_read_out_of_a_model() -> None:
         SRC, DST, TIMES, label=label, model="walk", protocol="node-label", epochs=1, walk_dimension=16
     )
     assert found.auc == found.figures["test_label_auc"]
+    some = np.where(np.arange(COUNT) % 2 == 0, label, np.nan)
+    fewer = evergraph.evaluate(
+        SRC, DST, TIMES, label=some, model="walk", protocol="node-label", epochs=1, walk_dimension=16
+    )
+    counted = "test_positive_labels_count"
+    assert 0 < fewer.figures[counted] < found.figures[counted], "NaN is no label"
 
 
 def test_keys_with_commas_and_quotes_are_keys() -> None:

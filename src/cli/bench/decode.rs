@@ -10,9 +10,10 @@ use serde::Serialize;
 
 use super::{Spread, deliver, rates};
 use crate::cli::output;
+use crate::event::TimeUnit;
 use crate::ingest::decode::DecodeOptions;
 use crate::ingest::mapping::{
-    Decoded, Envelope, Mapping, MappingOptions, Message, MessageReader, TimeFormat, Unit,
+    Decoded, Envelope, Mapping, MappingOptions, Message, MessageReader, TimeFormat,
 };
 use crate::ingest::registry::{AvroSchema, Known, ProtobufSchema, Registry, Wire};
 
@@ -26,7 +27,7 @@ pub(super) struct DecodeArgs {
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     runs: u32,
     /// Write the figures as one JSON object to this file; `-` is standard output
-    #[arg(long, value_name = "OUT")]
+    #[arg(long, value_name = "OUT", value_parser = output::writable)]
     json: Option<PathBuf>,
 }
 
@@ -121,7 +122,7 @@ fn shapes_of(count: usize) -> anyhow::Result<Vec<Shape>> {
         ts: "/ts".into(),
         edge_type: "/type".into(),
         features: vec!["/features".into()],
-        stream_unit: Some(Unit::Milliseconds),
+        stream_unit: Some(TimeUnit::Milliseconds),
         ..MappingOptions::default()
     };
     let table = MappingOptions {

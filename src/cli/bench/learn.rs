@@ -31,7 +31,7 @@ use serde_json::{Map, Value, json};
 use super::costs::Costs;
 use super::source::Source;
 use super::train::world::generate;
-use super::{DaemonArgs, Spread, deliver, per_second};
+use super::{DaemonArgs, Spread, deliver, deliver_so_far, per_second};
 use crate::cli::events::read_stream;
 use crate::cli::output;
 use crate::cli::scrape::values;
@@ -72,7 +72,7 @@ pub(super) struct LearnArgs {
     #[command(flatten)]
     daemon: DaemonArgs,
     /// Write the figures as one JSON object to this file; `-` is standard output
-    #[arg(long, value_name = "OUT")]
+    #[arg(long, value_name = "OUT", value_parser = output::writable)]
     json: Option<PathBuf>,
 }
 
@@ -166,12 +166,7 @@ pub(super) fn run(args: &LearnArgs) -> anyhow::Result<()> {
     let rate = replayed(&daemon, count)?;
     let metrics = scrape(&url)?;
     output::print_status(&format!("history: {:.0} events/s", rate.events_per_second));
-    let rounds = events.rounds(args, (&url, folder.path()), count)?;
-    let status = settled(&daemon, count + new);
-    still_on_device(&daemon, &url)?;
-    daemon.stop()?;
-    check(&status, count + new)?;
-    let figures = Figures {
+    let figures = |rounds: Vec<Round>, status: StatusDocument| Figures {
         model: status.learner.model,
         device: status.device,
         batch_events: batch,
@@ -188,6 +183,15 @@ pub(super) fn run(args: &LearnArgs) -> anyhow::Result<()> {
         acknowledged_seconds: Spread::of(rounds.iter().map(|round| round.acknowledged_seconds)),
         each_round: rounds,
     };
+    let status = settled(&daemon, count);
+    check(&status, count)?;
+    deliver_so_far(args.json.as_deref(), "learn", threads, figures(Vec::new(), status))?;
+    let rounds = events.rounds(args, (&url, folder.path()), count)?;
+    let status = settled(&daemon, count + new);
+    still_on_device(&daemon, &url)?;
+    daemon.stop()?;
+    check(&status, count + new)?;
+    let figures = figures(rounds, status);
     figures.print();
     deliver(args.json.as_deref(), "learn", threads, &figures)
 }

@@ -78,7 +78,7 @@ pub struct Common {
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub runs: u32,
     /// Write the figures as one JSON object to this file; `-` is standard output
-    #[arg(long, value_name = "OUT")]
+    #[arg(long, value_name = "OUT", value_parser = output::writable)]
     pub json: Option<PathBuf>,
 }
 
@@ -232,6 +232,16 @@ pub fn deliver(
         Some(path) => std::fs::write(path, serde_json::to_string_pretty(&document)?)
             .with_context(|| format!("--json {}", path.display())),
     }
+}
+
+/// The same with what is measured by now, in case that the rest fails. Standard output gets the whole only.
+pub fn deliver_so_far(
+    json: Option<&Path>,
+    part: &str,
+    threads: usize,
+    figures: impl Serialize,
+) -> anyhow::Result<()> {
+    deliver(json.filter(|path| path.as_os_str() != "-"), part, threads, figures)
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use anyhow::ensure;
 use serde::Serialize;
 
-use super::{Common, FANOUT, Spread, deliver, request, sample};
+use super::{Common, FANOUT, Spread, deliver, deliver_so_far, request, sample};
 use crate::cli::device::GpuFacts;
 use crate::cli::output;
 use crate::device::cuda::Cuda;
@@ -65,29 +65,30 @@ pub(super) fn run(
         table_bytes_max: usize::MAX,
     };
     let whole = CudaGraph::copy(&cuda, graph, all)?;
-    let mut measurements = measure_all(&cuda, (graph, &whole), &batches, common.runs)?;
+    let measurements = measure_all(&cuda, (graph, &whole), &batches, common.runs)?;
     let page_bytes = 12 << all.form.page_log2;
     let gpu_bytes_max = whole.tables().pages().0.div_ceil(PART) * page_bytes;
     drop(whole);
-    let parted = CudaGraph::copy(&cuda, graph, CudaGraphOptions { gpu_bytes_max, ..all })?;
     let headline = |policy: &str, layers: usize| {
         let mut found = measurements.iter();
         let found = found.find(|one| one.policy == policy && one.layers == layers);
         found.map(|one| one.batches_per_second.median)
     };
-    let (recent, uniform) = (headline("recent", 1), headline("uniform", 2));
-    measurements.extend(measure_all(&cuda, (graph, &parted), &batches, common.runs)?);
-    let figures = Figures {
+    let mut figures = Figures {
         device: "cuda",
         gpu: facts,
         events: stream.len(),
         nodes: stream.nodes(),
         seeds_per_batch: batches.first().map_or(0, |(nodes, _)| nodes.len()),
-        recent_1x10_batches_per_second: recent,
-        uniform_2x10_batches_per_second: uniform,
+        recent_1x10_batches_per_second: headline("recent", 1),
+        uniform_2x10_batches_per_second: headline("uniform", 2),
         measurements,
     };
-    deliver(common.json.as_deref(), "sample", 1, figures)
+    let json = common.json.as_deref();
+    deliver_so_far(json, "sample", 1, &figures)?;
+    let parted = CudaGraph::copy(&cuda, graph, CudaGraphOptions { gpu_bytes_max, ..all })?;
+    figures.measurements.extend(measure_all(&cuda, (graph, &parted), &batches, common.runs)?);
+    deliver(json, "sample", 1, &figures)
 }
 
 fn measure_all(

@@ -11,13 +11,13 @@ use serde_json::{Map, Value, json};
 
 use super::plot::Curve;
 use super::values::{file_name, name_of};
-use super::{BankName, EvalArgs, ModelName, ProtocolName};
+use super::{BankName, EvalArgs, ModelName, NegativesFlag, ProtocolName};
 use crate::cli::device::GpuFacts;
 use crate::cli::machine;
 use crate::device::DeviceSpec;
 use crate::device::matmul::Precision;
-use crate::model::EdgeTypes;
 use crate::model::walk::Decay;
+use crate::model::{EdgeTypes, ModelOptions};
 use crate::train::evaluate::dyglib::DyglibReport;
 use crate::train::evaluate::mrr::MrrReport;
 use crate::train::evaluate::node_label::NodeLabelReport;
@@ -54,6 +54,10 @@ impl Report {
             report.set("val_negatives", args.val_negatives.name());
         }
         if args.protocol == ProtocolName::Dyglib {
+            // A file has negatives for the events of the test part as a whole; those of new nodes alone are drawn.
+            let is_given = matches!(args.negatives, NegativesFlag::File(_));
+            let inductive = if is_given { NegativesFlag::Random.name() } else { args.negatives.name() };
+            report.set("inductive_negatives", inductive);
             report.set("masked", args.masked.as_deref().map_or_else(|| "drawn".to_owned(), file_name));
             report.set_measured("mrr_candidates", args.candidates);
         }
@@ -91,6 +95,12 @@ impl Report {
         }
         if let Some(model) = model.filter(|model| model.needs().embeds()) {
             self.set("embedding_dimension", model.needs().embedding_dim);
+            if model.ticks_per_second().is_some() {
+                self.set("time_unit", name_of(args.time_unit));
+            }
+            if model.needs().memory_dim > 0 {
+                self.set("gradient_delay_batches", args.gradient_delay_batches);
+            }
             self.set("dropout", args.dropout.unwrap_or_else(|| shortest(model.dropout())));
             if let Some(aggregator) = args.aggregator {
                 self.set("aggregator", name_of(aggregator));
@@ -108,11 +118,11 @@ impl Report {
                 self.set("sight", name_of(args.sight));
             }
         }
-        match args.model {
-            ModelName::Walk => self.walks(args),
-            ModelName::Dysat => {
-                self.set("snapshots", args.snapshots);
-                self.set("snapshot_width", args.snapshot_width);
+        match model {
+            Some(ModelOptions::Walk(_)) => self.walks(args),
+            Some(ModelOptions::Dysat(dysat)) => {
+                self.set("snapshots", dysat.snapshots);
+                self.set("snapshot_width", dysat.snapshot_width);
             }
             _ => {}
         }
@@ -236,7 +246,21 @@ impl Report {
         let mut out = format!("\n{} on {}, protocol {}\n", text("model"), text("events"), text("protocol"));
         let number = |key: &str| self.values.get(key).map(Value::to_string).unwrap_or_default();
         let (negatives, batch, seed) = (text("negatives"), number("batch_size"), number("seed"));
-        let _ = writeln!(out, "  negatives {negatives}, batches of {batch}, seed {seed}");
+        let _ = write!(out, "  negatives {negatives}");
+        let is_prequential = text("protocol") == name_of(ProtocolName::Prequential);
+        if let Some(met) = self.values.get("met_negatives").filter(|_| is_prequential) {
+            let _ = write!(out, " ({met} of them met by the source)");
+        }
+        if let Some(drawn) =
+            Some(text("inductive_negatives")).filter(|drawn| !drawn.is_empty() && *drawn != negatives)
+        {
+            let _ = write!(out, " (for new nodes {drawn})");
+        }
+        let _ = write!(out, ", batches of {batch}, seed {seed}");
+        if let Some(sight) = Some(text("sight")).filter(|sight| !sight.is_empty()) {
+            let _ = write!(out, ", neighbors {sight}");
+        }
+        out.push('\n');
         for (key, label, scale) in [
             ("test_average_precision", "test average precision (mean over batches)", 100.0),
             ("test_auc", "test ROC-AUC (mean over batches)", 100.0),

@@ -256,6 +256,8 @@ constants! {
     PRODUCT_TILE = 32;
     /// Tables that a row may be made of.
     ROW_PARTS = 4;
+    /// Users of a row that are too many for one warp.
+    USERS_MANY = 64;
     /// Values that are squared and summed together.
     SQUARES_PIECE = 4096;
     /// Weights that a block moves together.

@@ -9,7 +9,7 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
-use csv::{ErrorKind, StringRecord, Trim};
+use csv::{ErrorKind, StringRecord};
 use flate2::read::MultiGzDecoder;
 use thiserror::Error;
 
@@ -64,10 +64,10 @@ impl Line {
         self.number
     }
 
-    /// Field `column`; empty if there is none.
+    /// Field `column` without the blanks around it; empty if there is none.
     #[must_use]
     pub fn field(&self, column: usize) -> &str {
-        self.record.get(column).unwrap_or("")
+        self.record.get(column).unwrap_or("").trim()
     }
 
     /// Bytes of all fields.
@@ -104,11 +104,15 @@ impl Table {
         input: Box<dyn Read + Send>,
         expected: &str,
     ) -> Result<Self, FileError> {
-        let reader = csv::ReaderBuilder::new().trim(Trim::All).from_reader(RowBound { input, taken: 0 });
+        let reader = csv::Reader::from_reader(RowBound { input, taken: 0 });
         let names = Names { path: path.to_path_buf(), columns: Vec::new() };
         let mut table = Self { names, reader, row: Line::default(), gzip };
         let header = match table.reader.headers() {
-            Ok(header) => header.clone(),
+            Ok(header) => {
+                let mut header = header.clone();
+                header.trim();
+                header
+            }
             Err(error) => return Err(table.explain(error)),
         };
         if header.is_empty() {

@@ -57,11 +57,12 @@ use self::plan::Plan;
 pub use self::propose::propose;
 pub use self::reader::MessageReader;
 use self::source::{Place, Plans, Source};
+pub use self::time::TimeFormat;
 use self::time::Times;
-pub use self::time::{TimeFormat, Unit};
 use super::decode::Decoder;
 use super::document::Document;
 use super::rejection::Rejection;
+use crate::event::TimeUnit;
 
 /// What a message is wrapped in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -104,9 +105,9 @@ pub struct MappingOptions {
     pub ts: String,
     pub ts_format: TimeFormat,
     /// The unit of `ts`; `None` is the stream's.
-    pub ts_unit: Option<Unit>,
+    pub ts_unit: Option<TimeUnit>,
     /// The unit of the stream, if the settings have it.
-    pub stream_unit: Option<Unit>,
+    pub stream_unit: Option<TimeUnit>,
     pub op: String,
     pub edge_type: String,
     pub label: String,

@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use chrono::DateTime;
 use serde_json::Value;
 
-use super::{Envelope, MappingOptions, Message, TimeFormat, Unit};
+use super::{Envelope, MappingOptions, Message, TimeFormat};
+use crate::event::{EventTime, TimeUnit};
 
 /// Deepest field that is looked at, and most fields of a message.
 const DEPTH_MAX: usize = 5;
@@ -51,7 +52,7 @@ pub fn propose(message: &Message<'_>) -> Option<MappingOptions> {
         // A deletion shows the row as it was; it is read below /after all the same.
         let row = inner.get("after").filter(|row| row.is_object()).or_else(|| inner.get("before"))?;
         gather("/after", row, 0, &mut fields);
-        (options.ts, options.ts_unit) = ("/source/ts_ms".to_owned(), Some(Unit::Milliseconds));
+        (options.ts, options.ts_unit) = ("/source/ts_ms".to_owned(), Some(TimeUnit::Milliseconds));
     } else if (message.header)("ce_specversion").is_some() || document.get("specversion").is_some() {
         options.envelope = Envelope::CloudEvents;
         let is_binary = (message.header)("ce_specversion").is_some();
@@ -163,7 +164,7 @@ fn template(field: &Field, kinds: &[&str]) -> String {
 }
 
 /// A field that is a time, by its value and best also by its name.
-fn time(fields: &[Field]) -> Option<(String, TimeFormat, Option<Unit>)> {
+fn time(fields: &[Field]) -> Option<(String, TimeFormat, Option<TimeUnit>)> {
     let mut found = BTreeMap::new();
     for field in fields {
         let named = ["ts", "time", "timestamp", "at", "date", "created", "when"].iter().any(|word| {
@@ -173,18 +174,10 @@ fn time(fields: &[Field]) -> Option<(String, TimeFormat, Option<Unit>)> {
             Value::String(text) if DateTime::parse_from_rfc3339(text).is_ok() => {
                 Some((TimeFormat::Rfc3339, None))
             }
-            Value::Number(number) => match number.as_i64() {
-                Some(1_000_000_000..10_000_000_000) => Some((TimeFormat::Integer, Some(Unit::Seconds))),
-                Some(1_000_000_000_000..10_000_000_000_000) => {
-                    Some((TimeFormat::Integer, Some(Unit::Milliseconds)))
-                }
-                Some(1_000_000_000_000_000..10_000_000_000_000_000) => {
-                    Some((TimeFormat::Integer, Some(Unit::Microseconds)))
-                }
-                Some(1_000_000_000_000_000_000..) => Some((TimeFormat::Integer, Some(Unit::Nanoseconds))),
-                Some(_) if named => Some((TimeFormat::Integer, None)),
-                _ => None,
-            },
+            Value::Number(number) => number.as_i64().and_then(|number| {
+                let unit = TimeUnit::of_instant(EventTime(number));
+                (named || unit.is_some()).then_some((TimeFormat::Integer, unit))
+            }),
             _ => None,
         };
         if let Some((format, unit)) = kind {
@@ -204,7 +197,7 @@ mod tests {
     fn proposed(value: &str) -> (MappingOptions, usize) {
         let message = Message::of_value(value.as_bytes());
         let mut options = propose(&message).unwrap_or_else(|| panic!("nothing for {value}"));
-        options.stream_unit = Some(Unit::Milliseconds);
+        options.stream_unit = Some(TimeUnit::Milliseconds);
         let mapping = Mapping::compile(&options).unwrap();
         let reader = MessageReader::new(DecodeOptions::default(), Some(mapping.into()));
         let events = reader.read(&message).unwrap_or_else(|error| panic!("{value}: {error}"));
@@ -237,7 +230,7 @@ mod tests {
         );
         assert_eq!((options.ts_format, events), (TimeFormat::Rfc3339, 2));
         let (options, _) = proposed(r#"{"timestamp":1700000000,"sender":"a","receiver_id":3}"#);
-        assert_eq!((options.ts_unit, &*options.dst), (Some(Unit::Seconds), "receiver:{/receiver_id}"));
+        assert_eq!((options.ts_unit, &*options.dst), (Some(TimeUnit::Seconds), "receiver:{/receiver_id}"));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::*;
-use crate::event::{EdgeEvent, Event, EventTime, Incoming};
+use crate::event::{EdgeEvent, Event, EventTime, Incoming, TimeUnit};
 use crate::ingest::decode::{DecodeOptions, hash_idempotency_key};
 use crate::ingest::registry::{AvroSchema, Known, Registry, Wire};
 use crate::ingest::rejection::Reason;
@@ -225,7 +225,7 @@ fn a_cloud_event_is_read_in_binary_and_in_structured_mode() {
         dst: "/page".into(),
         ts: "attribute:time".into(),
         ts_format: TimeFormat::Rfc3339,
-        stream_unit: Some(Unit::Milliseconds),
+        stream_unit: Some(TimeUnit::Milliseconds),
         edge_type: "attribute:type".into(),
         idempotency_key: "{attribute:source} {attribute:id}".into(),
         ..MappingOptions::default()
@@ -357,7 +357,7 @@ fn settings_that_cannot_be_used_are_named_with_their_key() {
     assert_eq!(key(MappingOptions { features: vec!["/a".into(), "/a/0".into()], ..options() }), "features");
     assert_eq!(key(MappingOptions { features: vec![String::new()], ..options() }), "features");
     assert_eq!(key(MappingOptions { ts_format: TimeFormat::Rfc3339, ..options() }), "ts_format");
-    assert_eq!(key(MappingOptions { ts_unit: Some(Unit::Seconds), ..options() }), "ts_unit");
+    assert_eq!(key(MappingOptions { ts_unit: Some(TimeUnit::Seconds), ..options() }), "ts_unit");
     let nodes = MappingOptions { op: "const:node".into(), dst: String::new(), ..options() };
     assert!(Mapping::compile(&nodes).is_ok(), "nodes have no destination");
 }
@@ -413,7 +413,7 @@ fn mappings() -> Vec<MappingOptions> {
         envelope: Envelope::CloudEvents,
         ts: "attribute:time".into(),
         ts_format: TimeFormat::Rfc3339,
-        stream_unit: Some(Unit::Nanoseconds),
+        stream_unit: Some(TimeUnit::Nanoseconds),
         src: "/user/id".into(),
         ..nested()
     };

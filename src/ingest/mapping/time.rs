@@ -3,34 +3,10 @@
 use chrono::DateTime;
 use serde::Deserialize;
 
-use crate::event::EventTime;
+use crate::event::{EventTime, TimeUnit};
 use crate::ingest::decode::TIME_LIMIT;
 use crate::ingest::rejection::{Reason, Rejection};
 use crate::ingest::wire::{Scalar, short};
-
-/// A unit of time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unit {
-    /// Seconds.
-    Seconds,
-    /// Milliseconds.
-    Milliseconds,
-    /// Microseconds.
-    Microseconds,
-    /// Nanoseconds.
-    Nanoseconds,
-}
-
-impl Unit {
-    fn per_second(self) -> i64 {
-        match self {
-            Self::Seconds => 1,
-            Self::Milliseconds => 1_000,
-            Self::Microseconds => 1_000_000,
-            Self::Nanoseconds => 1_000_000_000,
-        }
-    }
-}
 
 /// How a message writes its time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -48,7 +24,7 @@ pub enum TimeFormat {
 pub(super) struct Times {
     pub format: TimeFormat,
     /// From which unit to which; `None` leaves integers as they are.
-    pub units: Option<(Unit, Unit)>,
+    pub units: Option<(TimeUnit, TimeUnit)>,
 }
 
 impl Times {
@@ -92,14 +68,14 @@ impl Times {
     /// A coarser unit has the last whole one of it before the time.
     fn convert(&self, number: i64) -> Option<i64> {
         let Some((from, to)) = self.units else { return Some(number) };
-        let (from, to) = (from.per_second(), to.per_second());
+        let [from, to] = [from, to].map(|unit| i64::from(unit.per_second()));
         if to >= from { number.checked_mul(to / from) } else { Some(number.div_euclid(from / to)) }
     }
 
     fn instant(&self, seconds: i64, nanoseconds: u32) -> Option<i64> {
-        let (_, to) = self.units?;
-        let fraction = i64::from(nanoseconds) / (1_000_000_000 / to.per_second());
-        seconds.checked_mul(to.per_second())?.checked_add(fraction)
+        let per_second = i64::from(self.units?.1.per_second());
+        let fraction = i64::from(nanoseconds) / (1_000_000_000 / per_second);
+        seconds.checked_mul(per_second)?.checked_add(fraction)
     }
 }
 
@@ -107,14 +83,18 @@ impl Times {
 mod tests {
     use super::*;
 
-    fn read(format: TimeFormat, units: Option<(Unit, Unit)>, value: Scalar<'_>) -> Result<i64, String> {
+    fn read(
+        format: TimeFormat,
+        units: Option<(TimeUnit, TimeUnit)>,
+        value: Scalar<'_>,
+    ) -> Result<i64, String> {
         let time = Times { format, units }.read("ts", &value);
         time.map(|time| time.unwrap().0).map_err(|rejection| rejection.detail)
     }
 
     #[test]
     fn times_are_converted_to_the_streams_unit() {
-        use Unit::{Microseconds, Milliseconds, Nanoseconds, Seconds};
+        use TimeUnit::{Microseconds, Milliseconds, Nanoseconds, Seconds};
         let integer = |from, to, number| read(TimeFormat::Integer, Some((from, to)), Scalar::Int(number));
         assert_eq!(integer(Seconds, Milliseconds, 5), Ok(5_000));
         assert_eq!(integer(Nanoseconds, Seconds, 1_999_999_999), Ok(1));
@@ -131,17 +111,20 @@ mod tests {
     #[test]
     fn texts_are_times_only_with_their_distance_from_utc() {
         let text = |to, text: &str| {
-            read(TimeFormat::Rfc3339, Some((Unit::Seconds, to)), Scalar::Text(text.to_owned().into()))
+            read(TimeFormat::Rfc3339, Some((TimeUnit::Seconds, to)), Scalar::Text(text.to_owned().into()))
         };
-        assert_eq!(text(Unit::Milliseconds, "1970-01-01T00:00:01.5Z"), Ok(1_500));
-        assert_eq!(text(Unit::Seconds, "1970-01-01T02:00:00+02:00"), Ok(0));
-        assert_eq!(text(Unit::Microseconds, "1969-12-31T23:59:59.999999Z"), Ok(-1));
-        assert_eq!(text(Unit::Nanoseconds, "2026-01-31T12:00:00.000000001Z"), Ok(1_769_860_800_000_000_001));
+        assert_eq!(text(TimeUnit::Milliseconds, "1970-01-01T00:00:01.5Z"), Ok(1_500));
+        assert_eq!(text(TimeUnit::Seconds, "1970-01-01T02:00:00+02:00"), Ok(0));
+        assert_eq!(text(TimeUnit::Microseconds, "1969-12-31T23:59:59.999999Z"), Ok(-1));
+        assert_eq!(
+            text(TimeUnit::Nanoseconds, "2026-01-31T12:00:00.000000001Z"),
+            Ok(1_769_860_800_000_000_001)
+        );
         for bad in ["", "2026-01-31", "2026-01-31T12:00:00", "2026-02-30T12:00:00Z", "1700000000", "NaN"] {
-            assert!(text(Unit::Seconds, bad).unwrap_err().contains("RFC 3339"), "{bad}");
+            assert!(text(TimeUnit::Seconds, bad).unwrap_err().contains("RFC 3339"), "{bad}");
         }
-        assert!(text(Unit::Nanoseconds, "9999-01-01T00:00:00Z").unwrap_err().contains("2^62"));
-        let number = read(TimeFormat::Rfc3339, Some((Unit::Seconds, Unit::Seconds)), Scalar::Int(5));
+        assert!(text(TimeUnit::Nanoseconds, "9999-01-01T00:00:00Z").unwrap_err().contains("2^62"));
+        let number = read(TimeFormat::Rfc3339, Some((TimeUnit::Seconds, TimeUnit::Seconds)), Scalar::Int(5));
         assert!(number.unwrap_err().contains("ts_format"));
     }
 }

@@ -79,7 +79,7 @@ impl Tgn {
             }
             _ => Module::Identity,
         };
-        let time = TimeEncoder::fixed(options.time_dim);
+        let time = TimeEncoder::of_ticks(options.time_dim, options.ticks_per_second);
         Ok(Self { options, time, updater, features, types, embedding, link })
     }
 

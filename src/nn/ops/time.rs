@@ -35,7 +35,15 @@ impl TimeEncoder {
     /// The usual fixed encoding: frequencies fall from 1 to 1e-9 geometrically, phases are 0.
     #[must_use]
     pub fn fixed(dim: usize) -> Self {
-        Self::Fixed { w: Self::frequencies(dim).into(), b: vec![0.0; dim].into() }
+        Self::of_ticks(dim, 1)
+    }
+
+    /// The same of differences in a unit of which so many are a second: its frequencies are by the second.
+    #[must_use]
+    pub fn of_ticks(dim: usize, per_second: u32) -> Self {
+        let by_tick = |by_second: f32| (f64::from(by_second) / f64::from(per_second)) as f32;
+        let w = Self::frequencies(dim).into_iter().map(by_tick).collect();
+        Self::Fixed { w, b: vec![0.0; dim].into() }
     }
 
     /// `dim` frequencies `10^(-9 j / (dim - 1))`.

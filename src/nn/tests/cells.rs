@@ -290,6 +290,32 @@ fn learned_time_encodings() {
 }
 
 #[test]
+fn time_encodings_see_seconds_in_any_unit() {
+    let seconds = [0.0f32, 0.5, 7.25, 3_600.0, 604_800.0];
+    let parameters = Parameters::new();
+    let encoded = |ticks: u32| {
+        let deltas = seconds.map(|delta| (f64::from(delta) * f64::from(ticks)) as f32);
+        let mut tape = Tape::new(&Device::Cpu, &parameters, Mode::Inference);
+        let rows = tape.time_encoding(&deltas, &TimeEncoder::of_ticks(20, ticks));
+        tape.value(rows).data().to_vec()
+    };
+    let by_second = encoded(1);
+    let mut tape = Tape::new(&Device::Cpu, &parameters, Mode::Inference);
+    let usual = tape.time_encoding(&seconds, &TimeEncoder::fixed(20));
+    assert_eq!(tape.value(usual).data(), by_second);
+    for ticks in [1_000, 1_000_000, 1_000_000_000] {
+        for (i, (found, expected)) in encoded(ticks).iter().zip(&by_second).enumerate() {
+            // The product of a frequency and a difference is rounded to 24 bits.
+            let angle = f64::from(seconds[i / 20]) * 10f64.powf(-9.0 * (i % 20) as f64 / 19.0);
+            assert!(
+                (f64::from(*found - *expected)).abs() < 1e-6 + angle * 2e-7,
+                "{ticks} {i}: {found} {expected}"
+            );
+        }
+    }
+}
+
+#[test]
 fn recurrent_cells() {
     for rows in [1, 4] {
         Check {

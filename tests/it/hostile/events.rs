@@ -3,13 +3,13 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use evergraph::event::{BodyFormat, Event, NodeKey};
+use evergraph::event::{BodyFormat, Event, NodeKey, TimeUnit};
 use evergraph::ingest::body::{BodyError, read_body};
 use evergraph::ingest::csv::CsvReader;
 use evergraph::ingest::decode::{DecodeOptions, Decoder, TEXT_BYTES_MAX, TIME_LIMIT, Tombstones};
 use evergraph::ingest::file_error::FileError;
 use evergraph::ingest::mapping::{
-    Deletes, Envelope, Mapping, MappingOptions, Message, MessageReader, TimeFormat, Unit,
+    Deletes, Envelope, Mapping, MappingOptions, Message, MessageReader, TimeFormat,
 };
 use evergraph::ingest::registry::{AvroSchema, Known, ProtobufSchema, Registry, Wire};
 use evergraph::ingest::rejection::{Reason, Rejection};
@@ -138,8 +138,8 @@ fn mappings() -> [MappingOptions; 4] {
         src: "user:{/after/user_id}".into(),
         dst: "/after/product_id".into(),
         ts: "/source/ts_ms".into(),
-        ts_unit: Some(Unit::Milliseconds),
-        stream_unit: Some(Unit::Nanoseconds),
+        ts_unit: Some(TimeUnit::Milliseconds),
+        stream_unit: Some(TimeUnit::Nanoseconds),
         deletes: Deletes::DeleteEdges,
         ..MappingOptions::default()
     };
@@ -149,7 +149,7 @@ fn mappings() -> [MappingOptions; 4] {
         dst: "attribute:subject".into(),
         ts: "attribute:time".into(),
         ts_format: TimeFormat::Rfc3339,
-        stream_unit: Some(Unit::Microseconds),
+        stream_unit: Some(TimeUnit::Microseconds),
         ..MappingOptions::default()
     };
     let basket = MappingOptions {

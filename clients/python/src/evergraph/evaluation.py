@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import os
 import subprocess
 import tempfile
@@ -120,9 +121,9 @@ def evaluate(
     Args:
         src: Sources, shape (n,); or an object with `src`, `dst`, `t` and `msg`, as PyG's `TemporalData`.
         dst: Destinations, shape (n,).
-        t: Event times, integers, shape (n,).
+        t: Event times, integers, shape (n,), in seconds unless the flag `time_unit` says otherwise.
         msg: Features of the events, float32 of shape (n, f).
-        label: Labels of the events, shape (n,), for the protocol `node-label`.
+        label: Labels of the events, shape (n,), for the protocol `node-label`; NaN where an event has none.
         model: `tgn`, `jodie`, `graphmixer`, `tgat`, `graphsage`, `gat`, `dysat`, `walk`, `edgebank` or `poptrack`.
         protocol: `dyglib`, `mrr`, `topk`, `node-label` or `prequential`; docs/models.md explains them.
         negatives: Of the test part: `random`, `historical`, `inductive`, or a pair of arrays of sources and
@@ -246,7 +247,8 @@ def _write_events(
         labels: NDArray[np.float64] = np.asarray(label, np.float64).reshape(-1)
         if len(labels) != count:
             raise ValueError(f"label is of length {len(labels)}, and there are {count} events")
-        names, columns = [*names, "label"], [*columns, labels.tolist()]
+        values = ("" if math.isnan(value) else value for value in labels.tolist())
+        names, columns = [*names, "label"], [*columns, list(values)]
     # NumPy writes a float of 32 bits as the shortest text that reads as the same float.
     rows = np.empty((count, 0), np.float32) if msg is None else feature_rows(msg, count)
     names += [f"f{place}" for place in range(rows.shape[1])]

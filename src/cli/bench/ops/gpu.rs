@@ -7,14 +7,15 @@
 //!                                                  and      gathered by the CPU, then copied
 //! ```
 //!
-//! Row numbers are drawn uniformly from a table larger than any cache. Bytes count once. Times are the GPU's, except
+//! Row numbers are drawn uniformly from a table larger than any cache, anew for each of the calls whose mean is a time.
+//! Bytes count once. Times are the GPU's, except
 //! for the CPU's work, which is timed by the wall clock. The figures of [layers](super::gpu_layers) follow.
 
 use rayon::prelude::*;
 use serde_json::{Value, json};
 
 use super::super::timed::timed;
-use super::super::{Spread, deliver, seconds};
+use super::super::{Spread, deliver, deliver_so_far, seconds};
 use super::{OpsArgs, gpu_layers};
 use crate::cli::output;
 use crate::device::cuda::rows::{RowCall, RowLayout, RowList, Table};
@@ -33,6 +34,8 @@ const QUICK: [(usize, usize); 3] = [(16, 1_000), (344, 100), (688, 100)];
 /// Runs of one figure, and calls of each.
 const HOW: (u32, u32) = (7, 20);
 const QUICK_HOW: (u32, u32) = (1, 2);
+/// Rows of one call up to which each call of a figure has rows of its own; more leave the caches by themselves.
+const TURNS_BYTES: usize = 64 << 20;
 /// Rows that a thread of the CPU gathers at a time.
 const PART_ROWS: usize = 1_024;
 
@@ -66,12 +69,12 @@ pub fn run(args: &OpsArgs) -> anyhow::Result<()> {
         }
     }
     drop(room);
+    let (device, threads) = (args.compute.device.to_string(), rayon::current_num_threads());
+    let figures = |layers: &[Value]| json!({ "device": device, "gpu": facts, "table_bytes": bytes, "rows": rows, "layers": layers });
+    deliver_so_far(args.json.as_deref(), "ops", threads, figures(&[]))?;
     let sizes = if args.quick { gpu_layers::QUICK } else { gpu_layers::TRAINING };
     let layers = if args.ops.is_empty() { gpu_layers::measure(&cuda, &sizes)? } else { Vec::new() };
-    let device = args.compute.device.to_string();
-    let figures =
-        json!({ "device": device, "gpu": facts, "table_bytes": bytes, "rows": rows, "layers": layers });
-    deliver(args.json.as_deref(), "ops", rayon::current_num_threads(), figures)
+    deliver(args.json.as_deref(), "ops", threads, figures(&layers))
 }
 
 fn room(cuda: &Cuda, bytes: usize) -> anyhow::Result<Room> {
@@ -101,19 +104,28 @@ fn point(
 ) -> anyhow::Result<Value> {
     let layout = RowLayout::dense(room.on_gpu.len() / width, width);
     let numbers = u32::try_from(layout.rows)?;
-    let list: Vec<u32> = (0..count as u64).map(|i| rng::below([2, width as u64, i, 0], numbers)).collect();
-    let rows = CudaBuffer::from_slice(cuda, cuda.compute(), &list, WHAT)?;
+    let list = |call: u64| -> Vec<u32> {
+        (0..count as u64).map(|i| rng::below([2, width as u64, i, call], numbers)).collect()
+    };
+    // Calls in turn have lists of their own, so that no cache has their rows.
+    let turns = if width * count <= TURNS_BYTES { u64::from(how.1) } else { 1 };
+    let lists = (0..turns).map(|call| CudaBuffer::from_slice(cuda, cuda.compute(), &list(call), WHAT));
+    let lists = lists.collect::<Result<Vec<_>, _>>()?;
     let Room { on_gpu, on_host, staged, to, errors } = room;
-    let mut gather = |table: Table<'_, u8>, to: &mut CudaBuffer<u8>| {
-        let list = RowList::Narrow(&rows);
+    let mut gather = |table: Table<'_, u8>, list: &CudaBuffer<u32>, to: &mut CudaBuffer<u8>| {
+        let list = RowList::Narrow(list);
         RowCall { cuda, stream: cuda.compute(), list, errors }.gather(table, layout, to, width)
     };
-    let device = timed(cuda, how, || gather(Table::Gpu(on_gpu), to))?;
+    let (first, mut in_turn) = (&lists[0], lists.iter().cycle());
+    let mut next = || in_turn.next().unwrap_or(first);
+    let device = timed(cuda, how, || gather(Table::Gpu(on_gpu), next(), to))?;
+    gather(Table::Gpu(on_gpu), first, to)?;
     let by_gpu = to.copy_to_host()?;
-    let zero_copy = timed(cuda, how, || gather(Table::Host(on_host), to))?;
+    let zero_copy = timed(cuda, how, || gather(Table::Host(on_host), next(), to))?;
+    gather(Table::Host(on_host), first, to)?;
     let over_bus = to.copy_to_host()?;
     let bytes = width * count;
-    let gathered_by_cpu = Spread::of(gathered(cuda, (on_host, layout), (&list, how.0), staged, to)?);
+    let gathered_by_cpu = Spread::of(gathered(cuda, (on_host, layout), (&list(0), how.0), staged, to)?);
     let by_cpu = to.copy_to_host()?;
     anyhow::ensure!(
         by_gpu[..bytes] == by_cpu[..bytes] && over_bus[..bytes] == by_cpu[..bytes],

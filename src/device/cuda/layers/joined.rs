@@ -11,7 +11,7 @@ use crate::device::cuda::declare::kernels;
 use crate::device::cuda::error::CudaError;
 use crate::device::cuda::launch::{Launch, check_len, to_u32};
 use crate::device::cuda::pooled_buffer::PooledBuffer;
-use crate::device::cuda::twins::{Address, Mask, ROW_PARTS, RowPart, RowParts, RowUsers};
+use crate::device::cuda::twins::{Address, Mask, ROW_PARTS, RowPart, RowParts, RowUsers, USERS_MANY};
 use crate::device::cuda::work::CudaWork;
 
 const THREADS: u32 = 256;
@@ -125,7 +125,7 @@ kernels! {
                 rows: to_u32(operation, "rows that are read", inverse.readers)?,
             }),
             rows(d, given, [inverse.readers, columns, 1], "gradients"), u64(given.stride), u64(rows),
-            u32(columns, "columns"), u64(layout.stride), flag(overwrite),
+            u32(columns, "columns"), u64(layout.stride), flag(overwrite), flag(inverse.has_hubs),
             rows_mut(dx, layout, [rows, columns, 1], "results");
         grid rows.saturating_mul(columns.div_ceil(LANES)).saturating_mul(LANES), THREADS;
         skip rows == 0 || columns == 0;
@@ -169,6 +169,8 @@ pub struct InverseIndex {
     rows: usize,
     /// Places that there are, whether they read a row or not.
     readers: usize,
+    /// Whether any row has more readers than a warp adds up by itself.
+    has_hubs: bool,
 }
 
 impl InverseIndex {
@@ -188,6 +190,7 @@ impl InverseIndex {
             }
             starts[row as usize + 2] += 1;
         }
+        let has_hubs = starts.iter().any(|&readers| readers > USERS_MANY);
         for r in 2..starts.len() {
             starts[r] += starts[r - 1];
         }
@@ -198,7 +201,8 @@ impl InverseIndex {
             *next += 1;
         }
         starts.pop();
-        Ok(Self { starts: work.upload(&starts), places: work.upload(&places), rows, readers: index.len() })
+        let (starts, places) = (work.upload(&starts), work.upload(&places));
+        Ok(Self { starts, places, rows, readers: index.len(), has_hubs })
     }
 
     /// Rows of the table.
