@@ -21,6 +21,7 @@ use crate::graph::Retention;
 use crate::ingest::registry::Format;
 use crate::model::walk::Decay;
 
+mod bounds;
 mod check;
 mod cluster;
 mod document;
@@ -44,6 +45,7 @@ pub use check::level_filter;
 pub use cluster::{ClusterAck, ClusterRole};
 pub use examine::Fault;
 pub use explain::{Origin, Setting};
+pub use layers::ignored_variables;
 pub use mapping::{Mapping, Texts};
 pub use model::{AggregatorKind, ModelKind};
 pub use outlets::{FeedFormat, OnNewVersion};

@@ -12,7 +12,7 @@ use super::compression::AcceptsGzip;
 use super::envelope::{Permit, blocking};
 use super::error::{ApiError, ErrorBody};
 use super::key::Key;
-use super::query::check_limit;
+use super::query::check_asked;
 use super::sending::{Writing, reserve, settle};
 use super::transfer::Client;
 use super::wire::Freshness;
@@ -95,7 +95,7 @@ pub(super) async fn anomalies(
     if limit == 0 {
         return Err(ApiError::Invalid("limit is 0; ask for at least one event".to_owned()));
     }
-    check_limit("limit", limit, &limits)?;
+    check_asked(limit, &limits)?;
     let percentile = query.percentile.unwrap_or_default();
     if !(0.0..=1.0).contains(&percentile) {
         return Err(ApiError::Invalid(format!("percentile is {percentile}; it must be from 0 to 1")));

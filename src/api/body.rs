@@ -3,6 +3,7 @@
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::{FromRequest, Request};
+use axum::http::header::CONTENT_ENCODING;
 use serde::de::DeserializeOwned;
 
 use super::bulk::Bulk;
@@ -53,6 +54,11 @@ impl FromRequest<App> for RawBody {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, app: &App) -> Result<Self, ApiError> {
+        if let Some(found) = request.headers().get(CONTENT_ENCODING).filter(|value| *value != "identity") {
+            return Err(ApiError::ContentEncoding {
+                found: String::from_utf8_lossy(found.as_bytes()).chars().take(40).collect(),
+            });
+        }
         let bytes = Bytes::from_request(request, app).await.map_err(|rejection| {
             ApiError::of_body(rejection.status(), rejection.body_text(), app.state.limits.body_bytes)
         })?;

@@ -59,6 +59,20 @@ pub enum ApiError {
         /// Largest body in bytes.
         limit: usize,
     },
+    /// The body is compressed.
+    #[error("the body has the content-encoding {found:?}; send it uncompressed")]
+    ContentEncoding {
+        /// The header.
+        found: String,
+    },
+    /// The request asks for more than the limit.
+    #[error("limit is {found}, and {limit} is the most; ask for fewer, or in several requests")]
+    LimitTooLarge {
+        /// What the request asks for.
+        found: usize,
+        /// The most.
+        limit: usize,
+    },
     /// The request has more items than the limit.
     #[error("{found} {what} in one request, at most {limit} are allowed; split the request")]
     BatchTooLarge {
@@ -161,7 +175,10 @@ pub enum ApiError {
         sent: bool,
     },
     /// The key's role does not allow this.
-    #[error("the key {name:?} has the role {role}, not {needed}; use one whose role is {needed} or admin")]
+    #[error(
+        "the key {name:?} has the role {role}; use one whose role is {needed}{}",
+        if *needed == "admin" { "" } else { " or admin" }
+    )]
     Forbidden {
         /// Name of the key.
         name: String,
@@ -272,11 +289,13 @@ impl ApiError {
         match self {
             Self::Unreadable(_) => (StatusCode::BAD_REQUEST, ErrorType::Malformed, None),
             Self::Invalid(_) => (StatusCode::UNPROCESSABLE_ENTITY, ErrorType::Invalid, None),
-            Self::ContentType { .. } => {
+            Self::ContentType { .. } | Self::ContentEncoding { .. } => {
                 (StatusCode::UNSUPPORTED_MEDIA_TYPE, ErrorType::UnsupportedMediaType, None)
             }
             Self::BodyTooLarge { .. } => (StatusCode::PAYLOAD_TOO_LARGE, ErrorType::BodyTooLarge, None),
-            Self::BatchTooLarge { .. } => (StatusCode::PAYLOAD_TOO_LARGE, ErrorType::BatchTooLarge, None),
+            Self::BatchTooLarge { .. } | Self::LimitTooLarge { .. } => {
+                (StatusCode::PAYLOAD_TOO_LARGE, ErrorType::BatchTooLarge, None)
+            }
             Self::BodyTimeout { .. } => (StatusCode::REQUEST_TIMEOUT, ErrorType::BodyTimeout, None),
             Self::BodyTooSlow { .. } => (StatusCode::REQUEST_TIMEOUT, ErrorType::BodyTimeout, None),
             Self::TooManyTransfers => (StatusCode::TOO_MANY_REQUESTS, ErrorType::TooManyTransfers, Some(1)),
@@ -324,6 +343,7 @@ impl ApiError {
         match self {
             Self::BodyTooLarge { .. }
             | Self::BatchTooLarge { .. }
+            | Self::LimitTooLarge { .. }
             | Self::BodyTimeout { .. }
             | Self::BodyTooSlow { .. }
             | Self::TooManyTransfers
@@ -351,7 +371,9 @@ impl ApiError {
     fn details(&self) -> Value {
         match self {
             Self::BodyTooLarge { limit } => json!({ "limit_bytes": limit }),
-            Self::BatchTooLarge { found, limit, .. } => json!({ "found": found, "limit": limit }),
+            Self::BatchTooLarge { found, limit, .. } | Self::LimitTooLarge { found, limit } => {
+                json!({ "found": found, "limit": limit })
+            }
             Self::BodyTimeout { seconds } | Self::WorkTimeout { seconds } => {
                 json!({ "limit_seconds": seconds })
             }

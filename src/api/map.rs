@@ -96,7 +96,7 @@ pub(super) async fn map(
     let limit = query.limit.unwrap_or(DEFAULT_LIMIT.min(most));
     match limit {
         0 => return Err(ApiError::Invalid("limit is 0; ask for at least one node".to_owned())),
-        found if found > most => return Err(ApiError::BatchTooLarge { what: "limit", found, limit: most }),
+        found if found > most => return Err(ApiError::LimitTooLarge { found, limit: most }),
         _ => {}
     }
     let room = reserve(&app, &client, limit * NODE_BYTES)?;

@@ -12,7 +12,7 @@ use super::compression::AcceptsGzip;
 use super::envelope::{Permit, blocking};
 use super::error::{ApiError, ErrorBody};
 use super::key::Key;
-use super::query::{check_limit, wait_until_visible};
+use super::query::{check_asked, wait_until_visible};
 use super::sending::{Writing, reserve, settle};
 use super::transfer::Client;
 use super::wire::{Freshness, Wait};
@@ -133,7 +133,7 @@ pub(super) async fn neighbors(
     let key = Key::of_path(&key)?;
     let limits = app.state.limits;
     let listing = listing(&query, limits.batch_items)?;
-    check_limit("limit", listing.most, &limits)?;
+    check_asked(listing.most, &limits)?;
     if query.edge_type.is_some() && !app.state.engine.stores.rows_have_types {
         let words = "this daemon keeps no types of edges; set model.edge_types, or leave type out";
         return Err(ApiError::Invalid(words.to_owned()));

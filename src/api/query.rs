@@ -257,6 +257,12 @@ pub(super) fn check_limit(what: &'static str, found: usize, limits: &ApiLimits) 
     if found > limit { Err(ApiError::BatchTooLarge { what, found, limit }) } else { Ok(()) }
 }
 
+/// Checks how many items a request asks for by its `limit`.
+pub(super) fn check_asked(found: usize, limits: &ApiLimits) -> Result<(), ApiError> {
+    let limit = limits.batch_items;
+    if found > limit { Err(ApiError::LimitTooLarge { found, limit }) } else { Ok(()) }
+}
+
 /// The longest wait of this request.
 pub(super) fn wait_limit(wait: Wait, limits: &ApiLimits) -> Result<Duration, ApiError> {
     let Some(milliseconds) = wait.wait_ms else { return Ok(DEFAULT_WAIT.min(limits.wait)) };

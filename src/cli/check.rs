@@ -10,7 +10,7 @@ use clap::Args;
 use super::{ConfigArgs, machine, output, sample};
 use crate::api::{Keys, Tls};
 use crate::catalog::Catalog;
-use crate::config::{ClusterRole, Config, TopicSection};
+use crate::config::{ClusterRole, Config, TopicSection, ignored_variables};
 use crate::daemon::source_options::{
     anomaly_options, decode_options, feed_options, kafka_sources, replication_options, schema_registry,
 };
@@ -18,7 +18,7 @@ use crate::daemon::{DeviceSelection, fixed_settings};
 use crate::device::{CudaFound, Device};
 use crate::ingest::kafka::{KafkaFault, KafkaSourceOptions, preflight, what_is_missing};
 use crate::ingest::produce::{AnomalyTopic, FeedTopic, OutletOptions};
-use crate::ingest::rows::Rows;
+use crate::ingest::rows::{Rows, expect_file};
 use crate::learner::checkpoint;
 use crate::log;
 use crate::train::Trainer;
@@ -50,7 +50,7 @@ pub(super) fn run(args: &CheckArgs) -> Result<()> {
             output::print(&format!("FAULT {part}: {fault}"))
         }
     };
-    for warning in config.warnings() {
+    for warning in config.warnings().into_iter().chain(ignored_variables()) {
         output::print(&format!("warn  settings: {warning}"))?;
     }
     let placement = DeviceSelection::without_trial(&config);
@@ -143,6 +143,11 @@ fn data(config: &Config) -> Result<String, String> {
     let written = std::fs::write(&file, b"check").and_then(|()| std::fs::remove_file(&file));
     match written {
         Ok(()) if dir.exists() => Ok(format!("{} can be written", dir.display())),
+        Ok(()) if dir.is_relative() => {
+            let from = std::env::current_dir().unwrap_or_default();
+            let words = "will be made there; if a daemon has run, it is another folder: give --data";
+            Ok(format!("{} is not in {} and {words}", dir.display(), from.display()))
+        }
         Ok(()) => Ok(format!("{} will be made", dir.display())),
         Err(error) => Err(format!("{} cannot be written: {error}; set data.dir", place.display())),
     }
@@ -219,6 +224,7 @@ fn open_catalog(config: &Config) -> Result<Option<Catalog>, String> {
 /// Whether the event file can be opened and its rows are as long as the stream's.
 fn event_file(config: &Config) -> Result<String, String> {
     let path = &config.ingest.file.path;
+    expect_file(path).map_err(|error| format!("{error} (ingest.file.path)"))?;
     if let Some(mapping) = config.mapping(&config.ingest.file.mapping) {
         let rows = Rows::open(path, decode_options(config), Some(mapping));
         rows.map_err(|error| format!("{error} (ingest.file.path)"))?;

@@ -19,7 +19,7 @@ use crate::ingest::produce::is_about_trust;
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A running daemon.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub(super) struct DaemonArgs {
     /// Address of the daemon's HTTP interface
     #[arg(long, value_name = "URL", env = "EVERGRAPH_URL", default_value = "http://127.0.0.1:8080")]
@@ -220,6 +220,9 @@ fn describe_failure(url: &str, error: ureq::Error) -> anyhow::Error {
             format!(
                 "{url}: the certificate is not trusted; is it HTTPS, and is --ca-file its certificate authority?"
             )
+        }
+        ureq::Error::BadUri(_) | ureq::Error::Http(_) if !url.starts_with("http") => {
+            format!("{url} is no address: write it with http:// or https:// before the host")
         }
         ureq::Error::Protocol(_) => format!("{url} does not serve HTTP; is it HTTPS?"),
         ureq::Error::Timeout(_) => {

@@ -82,8 +82,20 @@ pub(super) fn run(args: &IngestArgs) -> Result<()> {
     options.from_row = args.from_row;
     let bar = ProgressBar::new_spinner();
     bar.enable_steady_tick(Duration::from_millis(200));
-    let report = produce(&options, &mut |report| bar.set_message(describe(report)))?;
+    let mut told = false;
+    let report = produce(&options, &mut |report| {
+        bar.set_message(describe(report));
+        // Where nobody sees the progress, the reason of a long silence is told once.
+        if let Some(trouble) = report.trouble.as_ref().filter(|_| !std::mem::replace(&mut told, true)) {
+            bar.suspend(|| output::print_status(&format!("trying again: {trouble}")));
+        }
+    })?;
     bar.finish_and_clear();
+    report.faults.iter().for_each(|fault| output::print_status(fault));
+    let more = (report.bad_rows + report.rejected).saturating_sub(report.faults.len() as u64);
+    if more > 0 {
+        output::print_status(&format!("and {more} more; the daemon keeps what it rejected as dead letters"));
+    }
     output::print_status(&describe(&report));
     match &args.json {
         None => Ok(()),

@@ -16,21 +16,29 @@ pub(crate) struct StatusArgs {
     /// Show the readiness checks only, and exit with 1 if the daemon is not ready
     #[arg(long)]
     ready: bool,
+    /// Address of health checks and metrics, where api.operations_listen is set; --url if not given
+    #[arg(long, value_name = "URL", env = "EVERGRAPH_OPERATIONS_URL")]
+    operations_url: Option<String>,
 }
 
 /// Prints the status document of a running daemon, or its readiness.
 pub(super) fn status(args: &StatusArgs) -> Result<()> {
     let path = if args.ready { "/readyz" } else { "/v1/status" };
-    let client = args.daemon.client(PATIENCE)?;
+    let mut daemon = args.daemon.clone();
+    if let Some(url) = args.operations_url.clone().filter(|_| args.ready) {
+        daemon.url = url;
+    }
+    let client = daemon.client(PATIENCE)?;
     // Readiness is public, so no key is sent.
     let (status, text) = client.text(Method::GET, path, None, !args.ready)?;
     let url = client.url(path);
     let document = json_of(&url, status, &text)?;
-    output::print(&format!("{document:#}"))?;
     anyhow::ensure!(
         status != 404,
-        "{url} returned 404: readiness is served at api.operations_listen if that is set, all else at api.listen"
+        "{url} returned 404: readiness is served at api.operations_listen if that is set (--operations-url), all else \
+         at api.listen"
     );
+    output::print(&format!("{document:#}"))?;
     anyhow::ensure!(!args.ready || status.is_success(), "not ready: {url} returned {status}");
     anyhow::ensure!(status != 401 && status != 403, "{url} returned {status}; see --key-file");
     anyhow::ensure!(status.is_success(), "{url} returned {status}");

@@ -172,8 +172,9 @@ pub fn main() -> ExitCode {
             crate::api::openapi_json().map_err(Into::into).and_then(|text| output::print(&text))
         }
         Command::Completions { shell } => {
-            clap_complete::generate(shell, &mut Cli::command(), "evergraph", &mut std::io::stdout());
-            Ok(())
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "evergraph", &mut script);
+            output::print(String::from_utf8_lossy(&script).trim_end())
         }
     };
     exit_code(outcome)

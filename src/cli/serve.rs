@@ -9,6 +9,7 @@ use anyhow::{Context, Result};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::ConfigArgs;
+use crate::config::ignored_variables;
 use crate::daemon::ranks::{Parting, Ranks};
 use crate::daemon::{Daemon, Interrupted, log_level, service};
 use crate::train::Trainer;
@@ -26,7 +27,8 @@ pub(super) fn run(args: &ConfigArgs) -> Result<()> {
         Signals::listen_with_reload(if Ranks::are_started() { SAME_WITHIN } else { Duration::ZERO })?;
     let config = args.load()?;
     log_level::start(&config.output)?;
-    config.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
+    let warnings = config.warnings().into_iter().chain(ignored_variables());
+    warnings.for_each(|warning| tracing::warn!("{warning}"));
     let settings = args.explain()?;
     let ranks = Ranks::join(&config)?;
     let (mut others, parting) = match ranks {

@@ -7,7 +7,7 @@ use ureq::http::Method;
 
 use super::client::{DaemonArgs, PATIENCE};
 use super::{ConfigArgs, output};
-use crate::config::{Config, ConfigError, Origin, Setting, json_schema};
+use crate::config::{Config, ConfigError, Origin, Setting, ignored_variables, json_schema};
 
 /// `evergraph config`
 #[derive(Debug, Args)]
@@ -128,7 +128,8 @@ fn literal(value: &Value) -> String {
 }
 
 fn validate(args: &ConfigArgs, json: bool) -> Result<()> {
-    let (faults, warnings) = Config::examine(args.config.as_deref(), &args.flags()?);
+    let (faults, mut warnings) = Config::examine(args.config.as_deref(), &args.flags()?);
+    warnings.extend(ignored_variables());
     if json {
         let documents: Vec<Value> = faults.iter().map(crate::config::Fault::document).collect();
         let document = json!({ "valid": faults.is_empty(), "faults": documents, "warnings": warnings });

@@ -3,6 +3,7 @@
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
+use super::bounds::{AT_LEAST_ONE, AT_MOST};
 use super::{Config, ConfigError, LatePolicy, ModelKind};
 use crate::model::OptionsError;
 use crate::model::walk::WalkOptionsError;
@@ -18,57 +19,6 @@ const CONNECTIONS_MAX: usize = 1_000_000;
 
 /// Most open pages of the console: each is sent figures every second.
 const CONSOLE_PAGES_MAX: usize = 10_000;
-
-/// A number among the settings, as it is read out of them.
-type Number = fn(&Config) -> u64;
-
-/// Numbers of which there must be at least one.
-pub(super) const AT_LEAST_ONE: [(&str, Number); 40] = [
-    ("api.connections_max", |config| wide(config.api.connections_max)),
-    ("api.header_timeout_ms", |config| config.api.header_timeout_ms),
-    ("api.bytes_per_second_min", |config| config.api.bytes_per_second_min.into()),
-    ("api.body_pause_ms_max", |config| config.api.body_pause_ms_max),
-    ("api.late_bodies_max", |config| wide(config.api.late_bodies_max)),
-    ("api.body_bytes_max", |config| wide(config.api.body_bytes_max)),
-    ("api.batch_items_max", |config| wide(config.api.batch_items_max)),
-    ("api.concurrent_requests_max", |config| wide(config.api.concurrent_requests_max)),
-    ("api.request_timeout_ms", |config| config.api.request_timeout_ms),
-    ("ingest.queue_batches_max", |config| wide(config.ingest.queue_batches_max)),
-    ("ingest.dead_letter_file_bytes_max", |config| config.ingest.dead_letter_file_bytes_max),
-    ("ingest.kafka.batch_messages_max", |config| wide(config.ingest.kafka.batch_messages_max)),
-    ("log.commit_events_max", |config| wide(config.log.commit_events_max)),
-    ("log.commit_bytes_max", |config| wide(config.log.commit_bytes_max)),
-    ("graph.shards", |config| wide(config.graph.shards)),
-    ("model.memory_dimension", |config| wide(config.model.memory_dimension)),
-    ("model.time_dimension", |config| wide(config.model.time_dimension)),
-    ("model.embedding_dimension", |config| wide(config.model.embedding_dimension)),
-    ("model.heads", |config| wide(config.model.heads)),
-    ("model.fanout", |config| wide(config.model.fanout)),
-    ("model.edge_type_dimension", |config| wide(config.model.edge_type_dimension)),
-    ("model.snapshots", |config| wide(config.model.snapshots)),
-    ("model.snapshot_width", |config| wide(config.model.snapshot_width)),
-    ("learner.batch_events", |config| wide(config.learner.batch_events)),
-    ("learner.lag_events_max", |config| config.learner.lag_events_max),
-    ("learner.quality_window_batches", |config| wide(config.learner.quality_window_batches)),
-    ("learner.rank_candidates", |config| wide(config.learner.rank_candidates)),
-    ("learner.schedule.decay_steps", |config| config.learner.schedule.decay_steps),
-    ("learner.gate.every_batches", |config| config.learner.gate.every_batches),
-    ("learner.gate.window_batches", |config| config.learner.gate.window_batches),
-    ("learner.gate.rollback_windows", |config| config.learner.gate.rollback_windows),
-    ("checkpoint.keep", |config| wide(config.checkpoint.keep)),
-    ("checkpoint.full_every", |config| config.checkpoint.full_every),
-    ("checkpoint.keep_every_seconds", |config| config.checkpoint.keep_every_seconds),
-    ("snapshot.log_bytes", |config| config.snapshot.log_bytes),
-    ("snapshot.keep", |config| wide(config.snapshot.keep)),
-    ("index.coalesce_ms", |config| config.index.coalesce_ms),
-    ("feed.coalesce_ms", |config| config.feed.coalesce_ms),
-    ("cluster.coalesce_ms", |config| config.cluster.coalesce_ms),
-    ("anomalies.queue_batches_max", |config| wide(config.anomalies.queue_batches_max)),
-];
-
-fn wide(value: usize) -> u64 {
-    u64::try_from(value).unwrap_or(u64::MAX)
-}
 
 /// What a memory budget may be.
 const BUDGETS: &str =
@@ -103,6 +53,12 @@ impl Config {
             let value = value(self);
             faults.require(value >= 1, key, value, "must be at least 1");
         }
+        for (key, value, most, allowed) in AT_MOST {
+            let value = value(self);
+            faults.require(value <= most, key, value, allowed);
+        }
+        let named = !self.data.dir.as_os_str().is_empty();
+        faults.require(named, "data.dir", "\"\"", "must not be empty");
         self.check_numbers(&mut faults);
         self.check_learning(&mut faults);
         self.check_waits(&mut faults);
@@ -390,7 +346,13 @@ mod tests {
                 "must be 0, which means nine tenths of what is free, or at least 1048576",
             ),
             ("device.kernel_dir", "", "must not be empty"),
+            ("data.dir", "", "must not be empty"),
             ("model.heads", "3", "must divide"),
+            ("model.memory_dimension", "1000000000", "must be at most 16384"),
+            ("model.fanout", "100000000", "must be at most 10000"),
+            ("stream.edge_feature_dimension", "65537", "must be at most 65536"),
+            ("learner.batch_events", "99999999999", "must be at most 1000000"),
+            ("learner.threads", "100000", "must be at most 4096"),
             ("model.heads", "0", "at least 1"),
             ("model.snapshot_width", "0", "at least 1"),
             ("model.dropout", "1", "below 1"),

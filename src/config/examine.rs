@@ -6,7 +6,7 @@ use config::{Environment, ValueKind};
 use serde_json::Value;
 
 use super::document::{self, Entry};
-use super::layers::{Layer, PROPERTIES, environment, named};
+use super::layers::{Layer, PROPERTIES, detail_of, environment, named};
 use super::mapping::EXAMPLE;
 use super::{Config, ConfigError};
 
@@ -95,7 +95,7 @@ fn judge(
         Some(entry) if entry.is_section => {
             Err((format!("it is a section: write [{key}] and its keys below"), None))
         }
-        Some(_) => over(usual, [(key, value)]).map(drop).map_err(|error| (error.to_string(), None)),
+        Some(_) => over(usual, [(key, value)]).map(drop).map_err(|error| (detail_of(&error), None)),
     }
 }
 

@@ -9,7 +9,7 @@ use super::explain::Origin;
 use super::mapping::MAPPINGS;
 use super::property_map::Properties;
 use super::topics::TOPICS;
-use super::{Config, ConfigError, DEFAULT_FILE};
+use super::{Config, ConfigError, DEFAULT_FILE, document};
 
 /// The one table whose keys are not ours.
 pub(super) const PROPERTIES: &str = "ingest.kafka.properties";
@@ -26,6 +26,24 @@ pub(super) struct Layer {
 /// The variables of the process.
 pub(super) fn environment() -> Environment {
     Environment::with_prefix("EVERGRAPH").prefix_separator("__").separator("__")
+}
+
+/// Variables of the process that look like settings and are none, for want of an underscore: what to write instead.
+#[must_use]
+pub fn ignored_variables() -> Vec<String> {
+    ignored(std::env::vars_os().filter_map(|(name, _)| name.into_string().ok()))
+}
+
+fn ignored(names: impl Iterator<Item = String>) -> Vec<String> {
+    let keys: Vec<_> = document::entries().into_iter().filter(|entry| !entry.is_section).collect();
+    let meant = |name: String| {
+        let rest = name.strip_prefix("EVERGRAPH_").filter(|rest| !rest.starts_with('_'))?;
+        let rest = rest.to_lowercase().replace("__", "_");
+        let key = keys.iter().find(|key| key.path.replace('.', "_") == rest)?;
+        let right = key.path.to_uppercase().replace('.', "__");
+        Some(format!("the environment variable {name} is not read: {} is EVERGRAPH__{right}", key.path))
+    };
+    names.filter_map(meant).collect()
 }
 
 impl Layer {
@@ -140,9 +158,21 @@ pub(super) fn blame(layers: &[Layer], whole: &config::ConfigError) -> ConfigErro
 }
 
 pub(super) fn unreadable(layer: &str, error: &config::ConfigError) -> ConfigError {
-    let detail = error.to_string();
+    let detail = detail_of(error);
     let suggestion = suggest(&detail).unwrap_or_default();
     ConfigError::Unreadable { layer: format!("settings ({layer})"), detail, suggestion }
+}
+
+/// What is wrong with a value. Where it had to be one of some words, those are named.
+pub(super) fn detail_of(error: &config::ConfigError) -> String {
+    let said = error.to_string();
+    let behind = said.split_once(" does not have variant constructor ").map(|(_, behind)| behind);
+    let Some((word, place)) = behind.and_then(|behind| behind.split_once(' ')) else { return said };
+    let key = place.split('`').nth(1).unwrap_or_default();
+    match super::schema::words_of(key) {
+        Some(words) => format!("`{word}` is none of {} {place}", words.join(", ")),
+        None => said,
+    }
 }
 
 /// Finds `unknown field `x`, expected one of `a`, `b`` in a message and names the nearest.
@@ -155,4 +185,26 @@ fn suggest(message: &str) -> Option<String> {
         .map(|known| (strsim::jaro_winkler(unknown, known), known))
         .max_by(|a, b| a.0.total_cmp(&b.0))?;
     (nearest.0 > 0.7).then(|| format!("; did you mean `{}`?", nearest.1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variables_that_lack_an_underscore_are_named() {
+        let of = |name: &str| ignored(std::iter::once(name.to_owned()));
+        for name in ["EVERGRAPH_LEARNER__BATCH_EVENTS", "EVERGRAPH_LEARNER_BATCH_EVENTS"] {
+            let said = of(name);
+            assert!(
+                matches!(&said[..], [only] if only.contains("EVERGRAPH__LEARNER__BATCH_EVENTS")),
+                "{said:?}"
+            );
+        }
+        for name in
+            ["EVERGRAPH__LEARNER__BATCH_EVENTS", "EVERGRAPH_URL", "EVERGRAPH_PORT", "LEARNER_BATCH_EVENTS"]
+        {
+            assert_eq!(of(name), Vec::<String>::new(), "{name}");
+        }
+    }
 }

@@ -156,7 +156,10 @@ mod tests {
             assert!(error.contains(expected), "{error}");
         }
         let error = with(&[("model.kind", "gcn")]).unwrap_err().to_string();
-        assert!(error.contains("gcn") && error.contains("model.kind"), "{error}");
+        assert!(
+            error.contains("`gcn` is none of tgn, jodie, graphmixer") && error.contains("model.kind"),
+            "{error}"
+        );
         let error =
             with(&[("model.kind", "jodie"), ("model.memory_dimension", "64")]).unwrap_err().to_string();
         assert!(error.starts_with("model.embedding_dimension = 100"), "{error}");

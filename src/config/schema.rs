@@ -11,7 +11,7 @@ use serde_json::{Error, Map, Value, json};
 use super::layers::{Layer, merged};
 use super::mapping::{EXAMPLE, MAPPINGS};
 use super::topics::TOPICS;
-use super::{Config, Mapping, Topic, check, document};
+use super::{Config, Mapping, Topic, bounds, document};
 
 /// The schema of a settings file.
 ///
@@ -33,6 +33,15 @@ pub fn json_schema() -> anyhow::Result<Value> {
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema".into();
     schema["title"] = "Settings of Evergraph".into();
     Ok(schema)
+}
+
+/// The words of which a setting is one, if it is one of some.
+pub(super) fn words_of(key: &str) -> Option<Vec<String>> {
+    let mut found = &json_schema().ok()?;
+    for name in key.split('.') {
+        found = found["properties"].get(name)?;
+    }
+    serde_json::from_value(found.get("enum")?.clone()).ok()
 }
 
 /// The schema of sections under any names, from the one of the default file.
@@ -70,11 +79,17 @@ fn describe(shape: &Shape, default: &Value, path: &str, words: &BTreeMap<String,
     let mut out = match shape {
         Shape::Truth => json!({ "type": "boolean" }),
         Shape::Integer(least) => {
-            let positive = check::AT_LEAST_ONE.iter().any(|(key, _)| *key == path);
-            match if positive { Some(1) } else { *least } {
-                Some(least) => json!({ "type": "integer", "minimum": least }),
-                None => json!({ "type": "integer" }),
+            let positive = bounds::AT_LEAST_ONE.iter().any(|(key, _)| *key == path);
+            let most = bounds::AT_MOST.iter().find(|bound| bound.0 == path).map(|bound| bound.2);
+            let mut out = json!({ "type": "integer" });
+            let bounds = [
+                ("minimum", if positive { Some(1) } else { *least }.map(Value::from)),
+                ("maximum", most.map(Value::from)),
+            ];
+            for (name, bound) in bounds {
+                bound.into_iter().for_each(|bound| out[name] = bound);
             }
+            out
         }
         Shape::Number => json!({ "type": "number" }),
         Shape::Text => json!({ "type": "string" }),
@@ -219,6 +234,10 @@ mod tests {
         let message = of("learner.seed");
         assert!(seed.as_object().unwrap().iter().all(|(word, rule)| message[word] == *rule), "{message}");
         assert_eq!(of("model.heads")["minimum"], 1);
+        assert_eq!(
+            (&of("model.fanout")["minimum"], &of("model.fanout")["maximum"]),
+            (&json!(1), &json!(10_000))
+        );
         assert_eq!(of("graph.retention")["minimum"], Value::Null);
         assert_eq!(
             of("learner.schedule.decay")["enum"],

@@ -8,7 +8,7 @@
 use anyhow::{Context, Result, bail};
 
 use super::checkpoints::Checkpoints;
-use super::promotion::open_stopped;
+use super::stopped::open_stopped;
 use crate::config::Config;
 use crate::event::{ClockRules, EdgeId, EventTime, Op, StreamClock};
 

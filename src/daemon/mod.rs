@@ -41,6 +41,7 @@ pub mod source_options;
 pub mod sources;
 mod starting;
 mod status;
+mod stopped;
 mod store;
 mod supervise;
 pub mod takeover;

@@ -16,6 +16,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use super::checkpoints::Restored;
 use super::learning::{hold_stream, restore};
+use super::stopped::open_stopped;
 use super::{Store, unix_ms};
 use crate::catalog::DecisionRow;
 use crate::config::Config;
@@ -115,17 +116,6 @@ fn decide(
 /// Seconds since the Unix epoch.
 fn now() -> u64 {
     u64::try_from(unix_ms() / 1000).unwrap_or_default()
-}
-
-/// The data directory of a stopped daemon.
-///
-/// # Errors
-/// When there is none, or a daemon runs on it.
-pub(super) fn open_stopped(config: &Config) -> Result<Store> {
-    let dir = &config.data.dir;
-    let made = dir.join("catalog.sqlite").exists();
-    ensure!(made, "{} is not a data directory; --data must be the daemon's data.dir", dir.display());
-    Store::open(config).context("the daemon must be stopped")
 }
 
 fn open(config: &Config, store: &Store, found: Checkpoint) -> Result<Learned> {

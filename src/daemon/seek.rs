@@ -12,9 +12,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::promotion::open_stopped;
 use super::source_options::kafka_sources;
-use super::{Store, unix_ms};
+use super::stopped::{Stopped, open_stopped};
+use super::unix_ms;
 use crate::api::{PartitionSeek, SeekResponse};
 use crate::config::Config;
 use crate::event::{EdgeBatch, EdgeId, ORIGIN_HISTORY, PositionLookup, SourceRange};
@@ -166,7 +166,7 @@ pub fn response(source: &str, done: bool, steps: &[Step]) -> SeekResponse {
 
 /// A planned seek of a stopped daemon. It holds the lock of the data directory.
 pub struct Seek {
-    store: Store,
+    store: Stopped,
     /// What it would do.
     pub plan: Plan,
 }

@@ -12,11 +12,10 @@ use std::collections::BTreeSet;
 
 use anyhow::{Result, bail, ensure};
 
-use super::Store;
 use super::cluster::place_behind;
-use super::promotion::open_stopped;
 use super::seek::BROKER_PATIENCE;
 use super::source_options::{kafka_sources, replication_options};
+use super::stopped::{Stopped, open_stopped};
 use crate::config::{ClusterRole, Config};
 use crate::event::{EdgeId, PositionLookup};
 use crate::ingest::kafka::{PartitionRange, preflight};
@@ -56,7 +55,7 @@ impl Reading {
 /// A planned promotion. It holds the lock of the data directory.
 pub struct Takeover {
     config: Config,
-    _store: Store,
+    _store: Stopped,
     shipped: Shipped,
     /// Where the log ends.
     pub end: EdgeId,

@@ -8,18 +8,8 @@ use std::fmt;
 use serde::de::{Deserializer, Error, IgnoredAny, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::decode::{Decoder, first_byte};
-use super::rejection::Rejection;
-use crate::event::{BodyFormat, Incoming};
-
-/// One event of a body: its bytes and their decoded content.
-#[derive(Debug)]
-pub struct BodyEvent<'a> {
-    /// The event's own bytes, for the dead letter.
-    pub raw: &'a [u8],
-    /// The event, or why it is not one.
-    pub decoded: Result<Incoming, Rejection>,
-}
+use super::decode::first_byte;
+use crate::event::BodyFormat;
 
 /// Why a body as a whole cannot be taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,25 +20,11 @@ pub enum BodyError {
     TooMany,
 }
 
-/// Reads a body of at most `limit` events. Events are judged one by one.
-///
-/// # Errors
-/// When the body as a whole cannot be read or has more events.
-pub fn read_body<'a>(
-    decoder: &Decoder,
-    body: &'a [u8],
-    format: BodyFormat,
-    limit: usize,
-) -> Result<Vec<BodyEvent<'a>>, BodyError> {
-    let events = cut_body(body, format, limit)?;
-    Ok(events.into_iter().map(|raw| BodyEvent { raw, decoded: decoder.event(raw) }).collect())
-}
-
 /// Cuts a body into its messages, `limit` at most, without reading them.
 ///
 /// # Errors
-/// As [`read_body`].
-pub(super) fn cut_body(body: &[u8], format: BodyFormat, limit: usize) -> Result<Vec<&[u8]>, BodyError> {
+/// When the body as a whole cannot be read or has more messages.
+pub fn cut_body(body: &[u8], format: BodyFormat, limit: usize) -> Result<Vec<&[u8]>, BodyError> {
     match (format, first_byte(body)) {
         (_, None) => Err(BodyError::Malformed("it is empty; send at least one JSON object".into())),
         (BodyFormat::JsonLines, _) => lines(body, limit),
@@ -117,29 +93,36 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::ingest::decode::Decoder;
     use crate::ingest::rejection::Reason;
 
-    fn read(body: &str, format: BodyFormat) -> Result<Vec<BodyEvent<'_>>, BodyError> {
-        read_body(&Decoder::default(), body.as_bytes(), format, 4)
+    fn cut(body: &str, format: BodyFormat) -> Result<Vec<&[u8]>, BodyError> {
+        cut_body(body.as_bytes(), format, 4)
+    }
+
+    /// Why each message is no event, if it is none.
+    fn judged(messages: &[&[u8]]) -> Vec<Option<Reason>> {
+        let decoder = Decoder::default();
+        messages.iter().map(|raw| decoder.event(raw).err().map(|rejection| rejection.reason)).collect()
     }
 
     #[test]
     fn bodies_are_judged_event_by_event() {
         let good = r#"{"src":1,"dst":2,"ts":0}"#;
         let array = format!("[{good}, {{\"src\":1}},\n 5, {good}]");
-        let found = read(&array, BodyFormat::Json).unwrap();
-        let reasons: Vec<_> = found.iter().map(|e| e.decoded.as_ref().err().map(|r| r.reason)).collect();
-        assert_eq!(reasons, [None, Some(Reason::MissingField), Some(Reason::MalformedJson), None]);
-        assert_eq!(found[1].raw, br#"{"src":1}"#);
+        let found = cut(&array, BodyFormat::Json).unwrap();
+        let reasons = [None, Some(Reason::MissingField), Some(Reason::MalformedJson), None];
+        assert_eq!(judged(&found), reasons);
+        assert_eq!(found[1], br#"{"src":1}"#);
 
         let lines = format!("{good}\r\n\n  \n{{ broken\n{good}");
-        let found = read(&lines, BodyFormat::JsonLines).unwrap();
-        assert_eq!(found.iter().map(|e| e.decoded.is_ok()).collect::<Vec<_>>(), [true, false, true]);
-        assert_eq!(read(good, BodyFormat::Json).unwrap().len(), 1);
+        let found = cut(&lines, BodyFormat::JsonLines).unwrap();
+        assert_eq!(judged(&found), [None, Some(Reason::MalformedJson), None]);
+        assert_eq!(cut(good, BodyFormat::Json).unwrap().len(), 1);
         for bad in ["", " \n", "[", "[{]", "{\"src\":", "7", "\"x\""] {
-            assert!(matches!(read(bad, BodyFormat::Json), Err(BodyError::Malformed(_))), "{bad:?}");
+            assert!(matches!(cut(bad, BodyFormat::Json), Err(BodyError::Malformed(_))), "{bad:?}");
         }
-        assert!(read("[]", BodyFormat::Json).unwrap().is_empty());
+        assert!(cut("[]", BodyFormat::Json).unwrap().is_empty());
     }
 
     #[test]
@@ -150,11 +133,11 @@ mod tests {
             (format!("1\n1\n\n1\n1\n1\n{tail}"), BodyFormat::JsonLines),
             (format!("[1, 1,1,1,{{}},{tail}"), BodyFormat::Json),
         ] {
-            assert_eq!(read(&body, format).unwrap_err(), BodyError::TooMany);
+            assert_eq!(cut(&body, format).unwrap_err(), BodyError::TooMany);
         }
-        assert_eq!(read("[1,1,1,1]", BodyFormat::Json).unwrap().len(), 4);
-        assert_eq!(read("1\n1\n1\n1\n", BodyFormat::JsonLines).unwrap().len(), 4);
-        let malformed = read("[1,1,1,1] 5", BodyFormat::Json).unwrap_err();
+        assert_eq!(cut("[1,1,1,1]", BodyFormat::Json).unwrap().len(), 4);
+        assert_eq!(cut("1\n1\n1\n1\n", BodyFormat::JsonLines).unwrap().len(), 4);
+        let malformed = cut("[1,1,1,1] 5", BodyFormat::Json).unwrap_err();
         assert!(matches!(malformed, BodyError::Malformed(_)), "{malformed:?}");
     }
 
@@ -162,7 +145,7 @@ mod tests {
         #[test]
         fn no_body_panics(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             for format in [BodyFormat::Json, BodyFormat::JsonLines] {
-                let _ = read_body(&Decoder::default(), &bytes, format, 10);
+                let _ = cut_body(&bytes, format, 10);
             }
         }
     }

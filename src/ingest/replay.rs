@@ -23,7 +23,7 @@ use super::file_error::FileError;
 use super::fingerprint::Fingerprint;
 use super::mapping::Mapping;
 use super::rejection::IngestStats;
-use super::rows::Rows;
+use super::rows::{Rows, expect_file};
 use crate::event::PositionLookup;
 
 /// How often a waiting replay checks for a stop.
@@ -104,6 +104,7 @@ impl Replay {
     /// # Errors
     /// When the file cannot be opened or its header is not one of an event file.
     pub fn start(options: ReplayOptions, wiring: SourceWiring) -> Result<Self, FileError> {
+        expect_file(&options.path)?;
         let reader = Rows::open(&options.path, options.decode, options.mapping.clone())?;
         if let Some(warning) = reader.warning() {
             tracing::warn!("{warning}");

@@ -69,6 +69,18 @@ pub(super) fn is_lines(path: &Path) -> bool {
     JSON_ENDINGS.iter().any(|ending| name.ends_with(ending))
 }
 
+/// Refuses what is no file to be read again after a restart, such as a pipe, which would also block whoever opens it.
+///
+/// # Errors
+/// It is none, or is not there.
+pub fn expect_file(path: &Path) -> Result<(), FileError> {
+    let refused = |source| FileError::Open { path: path.to_path_buf(), source };
+    if std::fs::metadata(path).map_err(refused)?.is_file() {
+        return Ok(());
+    }
+    Err(refused(std::io::Error::other("it is no regular file, which could be read again after a restart")))
+}
+
 impl Rows {
     /// Opens a file.
     ///

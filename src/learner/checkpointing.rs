@@ -201,7 +201,11 @@ impl Learner {
             }
             Err(error) => {
                 metrics.failures.inc();
-                tracing::error!(%error, "no checkpoint was written; the next try is at the next interval");
+                tracing::error!(
+                    %error,
+                    "no checkpoint was written; while the daemon runs, the next interval tries again, and the next start \
+                     learns anew what no checkpoint has"
+                );
                 Err(error)
             }
         };

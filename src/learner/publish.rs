@@ -186,16 +186,31 @@ impl Learner {
         }
         let Versions { published, anchor, .. } = versions;
         let name = verdict.name();
+        let [candidate_ap, published_ap, anchor_ap] = precisions.map(|(_, found)| found);
+        let edgebank_ap = figures.edgebank;
         match verdict {
             Verdict::RolledBack => tracing::warn!(
                 position,
                 candidate,
-                ?published,
-                ?anchor,
-                ?figures,
+                published,
+                anchor,
+                candidate_ap,
+                published_ap,
+                anchor_ap,
+                edgebank_ap,
                 "gate: {name}: the anchor is served again; node memory is as the later weights wrote it"
             ),
-            _ => tracing::info!(position, candidate, ?published, ?anchor, ?figures, "gate: {name}"),
+            _ => tracing::info!(
+                position,
+                candidate,
+                published,
+                anchor,
+                candidate_ap,
+                published_ap,
+                anchor_ap,
+                edgebank_ap,
+                "gate: {name}"
+            ),
         }
         let versions = self.gate.as_ref().map(Gate::versions).unwrap_or_default();
         self.shared.status.update(|report| {

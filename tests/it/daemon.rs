@@ -10,7 +10,7 @@ use evergraph::event::{EdgeBatch, EventTime, NodeId, NodeKey};
 use evergraph::log::{Frame, Log, LogOptions};
 use serde_json::{Value, json};
 
-use crate::process::{Process, Start, log_of};
+use crate::process::{Process, Start, evergraph, log_of};
 
 fn push(process: &Process, events: &[Value]) -> (u16, Value) {
     process.post("/v1/events", "application/json", &Value::from(events.to_vec()).to_string()).unwrap()
@@ -67,6 +67,51 @@ fn times_in_another_unit_than_the_models_are_warned_of_and_a_trained_model_keeps
     assert!(refused.contains("restore stream.time_unit"), "{refused}");
     assert!(refused.contains("1 units of event time to a second, this one has 1000"), "{refused}");
     assert!(Start::in_dir(data.path()).ready().terminate().success());
+}
+
+#[test]
+fn what_cannot_be_done_is_refused_in_words() {
+    let data = tempfile::tempdir().unwrap();
+    let process = Start::in_dir(data.path()).ready();
+    let agent = ureq::Agent::config_builder().http_status_as_error(false).build().new_agent();
+    let packed = agent.post(process.url("/v1/events")).header("content-type", "application/json");
+    let mut packed = packed.header("content-encoding", "gzip").send(&[0x1f_u8, 0x8b, 8][..]).unwrap();
+    let said = packed.body_mut().read_to_string().unwrap();
+    assert_eq!(packed.status(), 415, "{said}");
+    assert!(said.contains("send it uncompressed"), "{said}");
+    for path in ["/v1/map?limit=5001", "/v1/anomalies?limit=9000000"] {
+        let (status, said) = process.get(path).unwrap();
+        assert_eq!(status, 413, "{path}: {said}");
+        assert!(said["error"].as_str().unwrap().starts_with("limit is "), "{path}: {said}");
+    }
+    let (done, _, said) = evergraph(&["status", "--url", "127.0.0.1:8080"]);
+    assert!(!done && said.contains("with http:// or https://"), "{said}");
+    assert!(process.terminate().success());
+
+    let nowhere = data.path().join("nowhere");
+    let (done, _, said) = evergraph(&["dead-letters", "list", "--data", nowhere.to_str().unwrap()]);
+    assert!(!done && said.contains("is not a data directory"), "{said}");
+    let pipe = data.path().join("pipe.csv");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let piped = Start::in_dir(data.path()).set(&format!("ingest.file.path={}", pipe.display()));
+    assert!(piped.fails().contains("it is no regular file"));
+    let (done, listed, _) = piped.said_by(&["check", "--listen", "127.0.0.1:0"]);
+    assert!(!done && listed.contains("it is no regular file"), "{listed}");
+}
+
+#[test]
+fn a_producer_is_told_which_rows_were_bad() {
+    let data = tempfile::tempdir().unwrap();
+    let process = Start::in_dir(&data.path().join("data")).set("stream.future_limit=100").ready();
+    let file = data.path().join("events.csv");
+    std::fs::write(&file, "src,dst,ts\na,b,1\na,c,2\na,b,x\na,b,90000\n").unwrap();
+    let (done, _, said) =
+        evergraph(&["ingest", "--events", file.to_str().unwrap(), "--to", "http", "--url", &process.url("")]);
+    assert!(done, "{said}");
+    let lines: Vec<&str> = said.lines().collect();
+    let of = |text: &str| lines.iter().find(|line| line.contains(text)).is_some();
+    assert!(of("line 4") && of("row 3 was rejected (too_far_ahead)"), "{said}");
+    assert!(said.contains("1 rejected, 1 rows skipped"), "{said}");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use evergraph::api::Keys;
 use serde_json::{Value, json};
 
 use crate::live::Live;
-use crate::process::{Process, Start};
+use crate::process::{Process, Start, evergraph};
 
 const READER: &str = "reader-0123456789abcdef";
 const WRITER: &str = "writer-0123456789abcdef";
@@ -197,6 +197,11 @@ fn keys_change_while_the_daemon_runs_and_health_has_its_own_address() {
 
     let (done, message) = status_of(&process, &key);
     assert!(done, "{message}");
+    let (there, url) = (process.url(""), ["status", "--ready", "--url"]);
+    let (done, _, said) = evergraph(&[&url[..], &[&there]].concat());
+    assert!(!done && said.contains("--operations-url"), "{said}");
+    let (done, said, _) = evergraph(&[&url[..], &[&there, "--operations-url", &apart]].concat());
+    assert!(done && said.contains("\"learner\""), "{said}");
     assert_eq!(process.get("/v1/status").unwrap().0, 401);
     assert_eq!(process.get("/metrics").unwrap().0, 404, "metrics are on the other address");
     let (_, document) = process.get("/openapi.json").unwrap();

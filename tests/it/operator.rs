@@ -252,7 +252,7 @@ fn with_keys_only_an_admin_does_and_every_try_has_a_name() {
     for (key, expected, caller) in [
         (None, "see --key-file", "unknown"),
         (Some(guessed.as_str()), "unknown to this daemon", "unknown"),
-        (Some(reader.as_str()), "has the role read, not admin", "dashboard"),
+        (Some(reader.as_str()), "has the role read; use one whose role is admin", "dashboard"),
     ] {
         let (done, _, stderr) = level(key);
         assert!(!done && stderr.contains(expected), "{stderr}");

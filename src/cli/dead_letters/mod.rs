@@ -145,6 +145,12 @@ struct Letters {
 impl Letters {
     fn open(config: &ConfigArgs) -> Result<Self> {
         let config = config.load()?;
+        let data = &config.data.dir;
+        ensure!(
+            data.join("catalog.sqlite").exists(),
+            "{} is not a data directory; --data must be the daemon's data.dir",
+            data.display()
+        );
         let file = dead_letter_file(&config);
         let kept = KeptLetters::read(&file)?;
         if kept.damaged > 0 {

@@ -24,6 +24,7 @@ pub(super) use self::deletions::Deletions;
 pub(super) use self::status::FeedStatus;
 use self::worker::{Limits, Worker};
 use super::source_options::feed_options;
+use super::stopped::open_stopped;
 use super::supervise::Supervisor;
 use super::{PULSE_LIMIT, Parts, Store};
 use crate::config::{self, Config, OnNewVersion};
@@ -71,7 +72,7 @@ fn target(config: &Config) -> String {
 pub fn resend(config: &Config) -> Result<bool> {
     ensure!(!config.feed.topic.is_empty(), "there is no change feed: feed.topic is empty");
     // Opened as a whole, so that no daemon runs on it meanwhile.
-    let store = Store::open(config)?;
+    let store = open_stopped(config)?;
     Ok(store.checkpoints.catalog().lock().forget_feeds_but(None)?)
 }
 

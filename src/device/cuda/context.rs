@@ -2,7 +2,7 @@
 //! built for it.
 //!
 //! Three streams are enough for one loop: `compute` at the highest priority, and `transfer` and `sampling` at the
-//! lowest, that of streams that were made without one, so that moving rows and sampling the next batch fill what
+//! lowest, that of streams that were made without one, so that taking memory and sampling the next batch fill what
 //! computing leaves. The context is the GPU's primary one, which
 //! other libraries in this process would share.
 
@@ -123,7 +123,8 @@ impl Cuda {
         }
         let context = CudaContext::new(ordinal).during(opening, || format!("GPU {ordinal}"))?;
         // SAFETY: every buffer belongs to one stream, in whose order it is made, used and freed, and changes streams
-        // only through an event (`memory`); memory of the host keeps events of its own (`arena`).
+        // only once the host has waited for all work on it (`memory`); memory of the host keeps events of its own
+        // (`arena`).
         unsafe { context.disable_event_tracking() };
         let gpu = Gpu::of(&context, ordinal)?;
         let bus = Arc::default();
@@ -176,7 +177,7 @@ impl Cuda {
         &self.compute
     }
 
-    /// Where rows are moved, after everything else.
+    /// Where memory is taken from while `compute` is recorded, after everything else.
     #[must_use]
     pub fn transfer(&self) -> &Stream {
         &self.transfer

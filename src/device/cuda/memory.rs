@@ -1,7 +1,7 @@
 //! [`CudaBuffer`]: a run of plain values in the memory of a GPU.
 //!
 //! A buffer belongs to one stream. It is made, written, read and freed in that stream's order, so nothing has to be
-//! recorded and nobody waits; [`CudaBuffer::hand_to`] moves it to another stream behind an event. Copies to and from
+//! recorded and nobody waits; one for whose work the host has waited can move to another stream. Copies to and from
 //! ordinary memory of the host wait until they are done; those to and from an arena do not.
 //!
 //! The driver's own pool sits behind the allocations and keeps freed memory up to the budget, so a step that asks for
@@ -183,25 +183,7 @@ impl<T: Pod> CudaBuffer<T> {
         }
     }
 
-    /// From now on it belongs to `stream`, which waits for what was enqueued on the old one so far.
-    ///
-    /// # Errors
-    /// The driver's, or a stream of another GPU; it then still belongs to the old one.
-    pub fn hand_to(&mut self, stream: &Stream) -> Result<(), CudaError> {
-        if stream.is(&self.stream) {
-            return Ok(());
-        }
-        if !stream.driver().is(&self.stream.driver()) {
-            let mismatch = format!("a buffer of {} cannot go to {stream}", self.stream);
-            return Err(CudaError::Arguments { operation: "handing a buffer over", mismatch });
-        }
-        stream.wait_for(&self.stream.record()?)?;
-        self.stream = stream.clone();
-        Ok(())
-    }
-
-    /// The same memory in `stream`, without an event: the caller has waited on the host for all that was asked of it,
-    /// or what reads it races with what writes it.
+    /// The same memory in the order of `stream`. The caller must have waited on the host for all work on it.
     pub(super) fn moved_idle_to(mut self, stream: &Stream) -> Self {
         self.stream = stream.clone();
         self

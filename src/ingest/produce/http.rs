@@ -56,7 +56,7 @@ struct PushResponse {
     #[serde(default)]
     duplicates: u64,
     #[serde(default)]
-    rejected: Vec<serde::de::IgnoredAny>,
+    rejected: Vec<Rejected>,
     /// Where an error response counts the rejected events.
     #[serde(default)]
     details: Option<Details>,
@@ -66,6 +66,18 @@ struct PushResponse {
 struct Details {
     #[serde(default)]
     rejected_count: u64,
+    #[serde(default)]
+    rejected: Vec<Rejected>,
+}
+
+/// An event that the daemon rejected.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Rejected {
+    /// Its place in the body.
+    index: usize,
+    reason: String,
+    detail: String,
 }
 
 /// What one attempt came to.
@@ -96,13 +108,14 @@ impl HttpTarget {
         while more {
             body.clear();
             let first = rows.row;
-            let mut count = 0;
+            let (mut count, mut places) = (0, Vec::new());
             while count < options.batch_events.max(1) as u64 {
                 if rows.next_into(&mut body)?.is_none() {
                     more = false;
                     break;
                 }
                 body.push(b'\n');
+                places.push(rows.row - 1);
                 count += 1;
             }
             if count == 0 {
@@ -111,8 +124,12 @@ impl HttpTarget {
             let response = self.send(&agent, (&body, &format!("{run}-{first}")), first, &mut rows)?;
             rows.report.sent += count;
             rows.report.duplicates += response.duplicates;
-            let of_error = response.details.map_or(0, |details| details.rejected_count);
-            rows.report.rejected += response.rejected.len() as u64 + of_error;
+            let of_error = response.details.unwrap_or_default();
+            rows.report.rejected += response.rejected.len() as u64 + of_error.rejected_count;
+            for Rejected { index, reason, detail } in response.rejected.iter().chain(&of_error.rejected) {
+                let row = places.get(*index).copied().unwrap_or(first);
+                rows.report.note(|| format!("row {row} was rejected ({reason}): {detail}"));
+            }
             rows.report_progress(false);
         }
         rows.report_progress(true);
@@ -131,7 +148,10 @@ impl HttpTarget {
         let mut wait = FIRST_WAIT;
         loop {
             let (detail, retry_after) = match self.attempt(agent, &url, (body, key)) {
-                Attempt::Taken(response) => return Ok(response),
+                Attempt::Taken(response) => {
+                    rows.report.trouble = None;
+                    return Ok(response);
+                }
                 Attempt::Refused { status, detail } => {
                     return Err(ProduceError::Refused { url, status, detail, from_row });
                 }
@@ -145,8 +165,9 @@ impl HttpTarget {
                 return Err(ProduceError::NoResponse { url, seconds, detail, from_row });
             }
             rows.report.retries += 1;
-            rows.report_progress(false);
             tracing::debug!(%detail, "sending the body again");
+            let is_first = rows.report.trouble.replace(detail).is_none();
+            rows.report_progress(is_first);
             std::thread::sleep(retry_after.unwrap_or(wait).min(LONGEST_WAIT));
             wait = (wait * 2).min(LONGEST_WAIT);
         }
@@ -309,7 +330,7 @@ mod tests {
             "503 Unavailable|{}",
             "429 Too Many\r\nretry-after: 0|",
             r#"200 OK|{"accepted":1,"duplicates":1,"rejected":[],"more":{}}"#,
-            r#"422 Unprocessable|{"error":"x","details":{"rejected":[{"index":0}],"rejected_count":1}}"#,
+            r#"422 Unprocessable|{"error":"x","details":{"rejected":[{"index":0,"reason":"late","detail":"too late"}],"rejected_count":1}}"#,
         ]);
         let mut reports = 0;
         let report = produce(&options(folder.path(), &url), &mut |_| reports += 1).unwrap();
@@ -326,6 +347,10 @@ mod tests {
         let found =
             (report.rows, report.bad_rows, report.sent, report.duplicates, report.rejected, report.retries);
         assert_eq!(found, (4, 1, 3, 1, 1, 3));
+        assert_eq!(report.faults.len(), 2, "{:?}", report.faults);
+        assert!(report.faults[0].contains("row"), "{:?}", report.faults);
+        assert_eq!(report.faults[1], "row 3 was rejected (late): too late");
+        assert_eq!(report.trouble, None);
         assert!(reports > 0);
     }
 

@@ -42,6 +42,9 @@ use crate::event::{Event, NodeKey};
 /// How often progress is reported.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
 
+/// Most faults of rows and events that a report has in words.
+pub const FAULTS_MAX: usize = 10;
+
 /// What to push where.
 #[derive(Clone, Debug)]
 pub struct ProduceOptions {
@@ -79,7 +82,7 @@ impl ProduceOptions {
 }
 
 /// How far a push is, and at its end what became of it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct ProduceReport {
     /// Rows read, bad ones included; with `from_row` added, where to go on.
     pub rows: u64,
@@ -93,8 +96,21 @@ pub struct ProduceReport {
     pub rejected: u64,
     /// Bodies or messages that had to be sent again.
     pub retries: u64,
+    /// Why the last of them had to, while it has not arrived.
+    #[serde(skip)]
+    pub trouble: Option<String>,
+    /// What was wrong with the first bad rows and rejected events, [`FAULTS_MAX`] at most.
+    pub faults: Vec<String>,
     /// Time since the start.
     pub seconds: f64,
+}
+
+impl ProduceReport {
+    fn note(&mut self, fault: impl FnOnce() -> String) {
+        if self.faults.len() < FAULTS_MAX {
+            self.faults.push(fault());
+        }
+    }
 }
 
 /// Why a push ended early.
@@ -247,6 +263,7 @@ impl<'p> Rows<'p> {
                 Ok(Decoded::Many(_) | Decoded::Ignored) => {}
                 Err(rejection) => {
                     tracing::warn!("{rejection}");
+                    self.report.note(|| rejection.to_string());
                     self.report.bad_rows += 1;
                 }
             }

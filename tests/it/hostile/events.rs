@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use evergraph::event::{BodyFormat, Event, NodeKey, TimeUnit};
-use evergraph::ingest::body::{BodyError, read_body};
+use evergraph::ingest::body::{BodyError, cut_body};
 use evergraph::ingest::csv::CsvReader;
 use evergraph::ingest::decode::{DecodeOptions, Decoder, TEXT_BYTES_MAX, TIME_LIMIT, Tombstones};
 use evergraph::ingest::file_error::FileError;
@@ -333,9 +333,10 @@ fn a_parquet_file_is_events_within_bounds_or_is_refused() {
 /// Most events of a body.
 const EVENTS_MAX: usize = 16;
 
+/// Cuts a body into messages and reads each, plain ones and through a mapping, as what is pushed is.
 fn body_is_taken(bytes: &[u8], format: BodyFormat) -> bool {
-    let events = match read_body(&Decoder::default(), bytes, format, EVENTS_MAX) {
-        Ok(events) => events,
+    let messages = match cut_body(bytes, format, EVENTS_MAX) {
+        Ok(messages) => messages,
         Err(BodyError::TooMany) => return false,
         Err(BodyError::Malformed(said)) => {
             assert!(said.len() < 300, "the body is repeated: {} bytes", said.len());
@@ -344,14 +345,27 @@ fn body_is_taken(bytes: &[u8], format: BodyFormat) -> bool {
             return false;
         }
     };
-    assert!(events.len() <= EVENTS_MAX);
+    assert!(messages.len() <= EVENTS_MAX);
     let inside = bytes.as_ptr_range();
-    for event in &events {
-        let raw = event.raw.as_ptr_range();
-        assert!(inside.start <= raw.start && raw.end <= inside.end, "an event's bytes are those of the body");
-        match &event.decoded {
-            Ok(incoming) => hold_event(&incoming.event),
-            Err(rejection) => hold_rejection(rejection),
+    let mapped = MappingOptions {
+        src: "/src".into(),
+        dst: "item:/dst".into(),
+        ts: "/ts".into(),
+        ..MappingOptions::default()
+    };
+    let mapped = Arc::new(Mapping::compile(&mapped).unwrap());
+    let readers = [None, Some(mapped)].map(|mapping| MessageReader::new(DecodeOptions::default(), mapping));
+    for (message, reader) in
+        messages.iter().flat_map(|message| readers.iter().map(move |reader| (message, reader)))
+    {
+        let raw = message.as_ptr_range();
+        assert!(
+            inside.start <= raw.start && raw.end <= inside.end,
+            "a message's bytes are those of the body"
+        );
+        match reader.read(&Message::of_value(message)) {
+            Ok(decoded) => decoded.into_events().for_each(|incoming| hold_event(&incoming.event)),
+            Err(rejection) => hold_rejection(&rejection),
         }
     }
     true
