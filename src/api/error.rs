@@ -102,8 +102,8 @@ pub enum ApiError {
     },
     /// The client has too many transfers.
     #[error(
-        "this client's requests and responses under way hold as much of the daemon as one client may; wait for some \
-         to end, and send bodies and read responses faster"
+        "this client's requests and responses in flight use all the memory that one client may hold; wait for some to \
+         end, and send bodies and read responses faster"
     )]
     TooManyTransfers,
     /// Whether the events of a request were stored is unknown.

@@ -125,7 +125,7 @@ pub struct IndexFacts {
     pub complete_to_position: u64,
     /// Nodes whose rows are older than their last event or their deletion.
     pub pending_nodes: usize,
-    /// For how long the oldest row has been missing what happened elsewhere; 0: no row misses anything.
+    /// Staleness of the most outdated row, seconds; 0 if all are current.
     pub oldest_row_seconds: f64,
     /// Candidates that were looked at for a source, at most.
     pub scanned: usize,

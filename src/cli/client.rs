@@ -19,7 +19,7 @@ use crate::ingest::produce::is_about_trust;
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A running daemon.
-#[derive(Clone, Debug, Args)]
+#[derive(Debug, Args)]
 pub(super) struct DaemonArgs {
     /// Address of the daemon's HTTP interface
     #[arg(long, value_name = "URL", env = "EVERGRAPH_URL", default_value = "http://127.0.0.1:8080")]
@@ -115,6 +115,10 @@ impl Client<'_> {
 
     /// A request, with the key if that is wanted and there is one.
     fn request(&self, method: Method, url: &str, with_key: bool) -> Result<request::Builder> {
+        ensure!(
+            url.starts_with("http://") || url.starts_with("https://"),
+            "{url} is no address of a daemon: write it with http:// or https:// before the host"
+        );
         let request = Request::builder().method(method).uri(url);
         Ok(match if with_key { self.daemon.key()? } else { None } {
             Some(key) => request.header("authorization", format!("Bearer {key}")),
@@ -220,9 +224,6 @@ fn describe_failure(url: &str, error: ureq::Error) -> anyhow::Error {
             format!(
                 "{url}: the certificate is not trusted; is it HTTPS, and is --ca-file its certificate authority?"
             )
-        }
-        ureq::Error::BadUri(_) | ureq::Error::Http(_) if !url.starts_with("http") => {
-            format!("{url} is no address: write it with http:// or https:// before the host")
         }
         ureq::Error::Protocol(_) => format!("{url} does not serve HTTP; is it HTTPS?"),
         ureq::Error::Timeout(_) => {

@@ -24,11 +24,10 @@ pub(crate) struct StatusArgs {
 /// Prints the status document of a running daemon, or its readiness.
 pub(super) fn status(args: &StatusArgs) -> Result<()> {
     let path = if args.ready { "/readyz" } else { "/v1/status" };
-    let mut daemon = args.daemon.clone();
-    if let Some(url) = args.operations_url.clone().filter(|_| args.ready) {
-        daemon.url = url;
+    let mut client = args.daemon.client(PATIENCE)?;
+    if let Some(url) = args.operations_url.as_ref().filter(|_| args.ready) {
+        client = client.elsewhere(url);
     }
-    let client = daemon.client(PATIENCE)?;
     // Readiness is public, so no key is sent.
     let (status, text) = client.text(Method::GET, path, None, !args.ready)?;
     let url = client.url(path);

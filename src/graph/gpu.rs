@@ -22,7 +22,7 @@ pub enum CudaGraphError {
     Cuda(#[from] CudaError),
     /// The view shows edges that the GPU does not have.
     #[error(
-        "the GPU's graph ends at edge {at}, and edges up to {bound} are requested: let it follow the store"
+        "the GPU's graph ends at edge {at}, and edges up to {bound} are requested: update it from the store first"
     )]
     Behind {
         /// Where the GPU's graph ends.

@@ -222,7 +222,11 @@ fn take_step(
             if report.refused_rows > 0 {
                 metrics.train.nonfinite.inc();
                 let (rows, position) = (report.refused_rows, first.0);
-                tracing::warn!(rows, position, "memory that is not finite was refused; nodes keep theirs");
+                tracing::warn!(
+                    rows,
+                    position,
+                    "node memory with NaN or infinite values was discarded; those nodes keep what they had"
+                );
             }
             Ok(Taken { report, mode, rivals, gate_seconds })
         }

@@ -20,7 +20,7 @@ group! {
         "Request latency, from the end of the request, its body included, to the header of the response.";
     inflight_requests: IntGauge = "http_inflight_requests" "Requests in flight now.";
     admin_actions: IntCounterVec ["action", "outcome"] = "admin_actions_total"
-        "Admin requests; action is checkpoint, source or log_level, outcome is done, refused or failed.";
+        "Admin requests; action is the operation, as the audit log names it, outcome is done, refused or failed.";
     rejected: IntCounterVec ["reason"] = "http_rejected_total"
         "Requests rejected by a limit; reason is the error_type of the response, for example overloaded or timeout.";
     authentication_failures: IntCounterVec ["reason"] = "http_authentication_failures_total"

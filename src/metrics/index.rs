@@ -13,5 +13,5 @@ group! {
     pending_nodes: IntGauge = "index_pending_nodes"
         "Nodes whose rows in the live index are older than their last event or their deletion.";
     oldest_row_seconds: Gauge = "index_oldest_row_seconds"
-        "For how long the oldest row of the live index has been missing what happened elsewhere; 0: none does.";
+        "Staleness of the most outdated row of the live index, in seconds; 0 if all are current.";
 }

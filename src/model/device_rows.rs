@@ -124,9 +124,16 @@ impl DeviceRows {
         if self.failed.load(Ordering::Relaxed) {
             return;
         }
-        let mut copy = self.copy.lock();
-        if let Some(copied) = copy.as_mut().filter(|copied| copied.store == store.id()) {
+        let of_store = |copied: &&mut Copied| copied.store == store.id();
+        let lacking = self.copy.lock().as_mut().filter(of_store).and_then(|copied| {
             let _ = self.outcome(copied.follow(store, end_of(edges)));
+            copied.room.lacking()
+        });
+        // Without the lock, since the trainer waits for that. What fails here fails again when it is needed.
+        if let Some(made) = lacking.and_then(|lacking| lacking.make().ok())
+            && let Some(copied) = self.copy.lock().as_mut().filter(of_store)
+        {
+            copied.room.add(made);
         }
     }
 

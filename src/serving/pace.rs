@@ -14,7 +14,11 @@ const SHARE_MIN: f64 = 0.01;
 #[must_use]
 pub fn compute_alone(what: &str) -> Option<ThreadPool> {
     let alone = rayon::ThreadPoolBuilder::new().num_threads(1).use_current_thread().build();
-    alone.inspect_err(|error| tracing::warn!(%error, what, "it shares the threads of others")).ok()
+    alone
+        .inspect_err(
+            |error| tracing::warn!(%error, what, "no thread pool of its own: it computes in the shared one"),
+        )
+        .ok()
 }
 
 /// The pause after which what took so long was `share` of a core.

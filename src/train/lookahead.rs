@@ -150,7 +150,7 @@ impl Lookahead {
         let ended = self.turns(trainer, world, source, step, each);
         if let Err(error) = trainer.finish(&self.ready) {
             // What ended the run counts for more.
-            tracing::warn!(%error, "the step that had begun was not taken");
+            tracing::warn!(%error, "the step that the GPU had begun could not be completed");
         }
         ended
     }

@@ -80,8 +80,8 @@ pub enum RanksError {
     Model(&'static str),
     /// Another rank is in another state.
     #[error(
-        "rank {rank} has another state than rank {other} after step {step}: they have other settings or data, or CPUs \
-         that compute other bits; start them again from one checkpoint, on equal CPUs"
+        "the states of ranks {rank} and {other} differ after step {step}: different settings, data or kinds of CPUs; \
+         restart all from one checkpoint, on identical CPUs"
     )]
     Apart {
         /// This one.

@@ -118,7 +118,10 @@ impl Trainer {
         self.expect_none_begun();
         tables::write_u64(out, MAGIC)?;
         tables::write_table(out, self.options.model.name().as_bytes())?;
-        let fields: Vec<f64> = self.options.model.as_fields().into_iter().map(|(_, value)| value).collect();
+        let mut fields = self.options.model.as_fields();
+        // Of times in seconds the unit is not written, as before there was one.
+        fields.pop_if(|(option, ticks)| *option == TICKS_PER_SECOND && *ticks == 0.0);
+        let fields: Vec<f64> = fields.into_iter().map(|(_, value)| value).collect();
         tables::write_table(out, &fields)?;
         tables::write_u64(out, self.options.seed)?;
         tables::write_u64(out, self.steps)?;

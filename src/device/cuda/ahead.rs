@@ -103,7 +103,9 @@ impl CudaWork {
     pub fn forgive(&self) -> bool {
         let Some(fault) = self.fault.lock().take_if(|fault| !fault.is_lost()) else { return false };
         self.pace.lock().bars_ahead();
-        tracing::info!("a step could not be recorded ahead, and others are not for a while: {fault}");
+        tracing::info!(
+            "a training step could not be captured as a CUDA graph beside the step before it; for a while none is tried: {fault}"
+        );
         true
     }
 

@@ -250,7 +250,7 @@ impl Recorder {
         self.executable = None;
         self.counts.refused += 1;
         self.complaint =
-            Some(format!("steps are no longer recorded as graphs, and run one kernel at a time: {error}"));
+            Some(format!("CUDA graph capture is off, and kernels are launched one by one: {error}"));
     }
 }
 

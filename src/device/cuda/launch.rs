@@ -18,6 +18,9 @@ use super::module::Kernel;
 use super::stream::Stream;
 use super::twins::Address;
 
+/// Threads that a multiprocessor has at a time, at most.
+const THREADS_OF_MULTIPROCESSOR: u32 = 2048;
+
 /// Where a kernel runs: a GPU, and the stream to which all its buffers belong.
 pub type StreamContext<'a> = (&'a Cuda, &'a Stream);
 
@@ -36,10 +39,11 @@ impl Grid {
         Self { blocks: u32::try_from(blocks).unwrap_or(u32::MAX), threads }
     }
 
-    /// The same with at most so many blocks for each multiprocessor; 8 of them fill a GPU with threads that wait for
-    /// memory.
+    /// The same with at most so many blocks for each multiprocessor, or as many as it can have threads of, which fill a
+    /// GPU with threads that wait for memory.
     pub(super) fn filling(cuda: &Cuda, work: u64, threads: u32, blocks: Option<u32>) -> Self {
-        Self::of(work, threads, cuda.gpu().multiprocessors.saturating_mul(blocks.unwrap_or(8)))
+        let blocks = blocks.unwrap_or(THREADS_OF_MULTIPROCESSOR / threads.max(1));
+        Self::of(work, threads, cuda.gpu().multiprocessors.saturating_mul(blocks))
     }
 }
 

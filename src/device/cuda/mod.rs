@@ -54,6 +54,7 @@ mod pages;
 mod pooled_buffer;
 mod recording;
 mod row_room;
+mod row_segment;
 pub mod rows;
 pub mod sample;
 pub mod seeds;

@@ -8,7 +8,8 @@
 //!
 //! The room is a ring of segments, each an arena of its own: the first ones are made as rows come, later ones take the
 //! memory of the oldest. Rows of the oldest segment are given out no more while the newest is filled, so that its turn
-//! comes when nobody holds it; as long as somebody does, no row is taken in.
+//! comes when nobody holds it; as long as somebody does, no row is taken in. Making a segment takes the system tens of
+//! milliseconds, so whoever shares a room makes the next one early and beside it ([`RowRoom::lacking`]).
 //!
 //! **Order.** A row is written once, before it is given out. What is written later are zeros (a row was cleared) and
 //! rows of a segment's next turn: both wait for the fills that were asked for, and none is asked for meanwhile.
@@ -20,15 +21,16 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::arena::{Arena, LINE_BYTES, PinnedSlice};
+use super::arena::LINE_BYTES;
 use super::context::Cuda;
 use super::error::CudaError;
 use super::memory::CudaBuffer;
+use super::row_segment::{Lacking, Made, Segment};
 use super::rows::fill_places;
 use super::stream::Event;
 use super::work::CudaWork;
 
-const OPERATION: &str = "filling places with rows of the host";
+pub(super) const OPERATION: &str = "filling places with rows of the host";
 /// The largest segment, and how many there are at least in a large room.
 const SEGMENT_BYTES_MAX: usize = 64 << 20;
 const SEGMENTS: usize = 8;
@@ -58,11 +60,6 @@ fn alone<R>(reads: &Reads, then: impl FnOnce() -> R) -> R {
         let _ = event.synchronize();
     }
     then()
-}
-
-struct Segment {
-    rows: PinnedSlice<f32>,
-    address: u64,
 }
 
 /// Rows by number, the newest of a stream.
@@ -205,6 +202,29 @@ impl RowRoom {
         first.max(self.rows.start).min(self.rows.end)..self.rows.end
     }
 
+    /// The next segment, if it will be needed soon and has to be made.
+    #[must_use]
+    pub fn lacking(&self) -> Option<Lacking> {
+        let is_half_full = 2 * (self.rows.end % self.segment_rows) >= self.segment_rows;
+        (is_half_full && self.spare.is_empty() && self.may_grow()).then(|| self.further())
+    }
+
+    /// Takes what was [`lacking`](Self::lacking), unless the room has got it otherwise.
+    pub fn add(&mut self, Made(segment): Made) {
+        let fits = segment.rows.len() == self.segment_rows as usize * self.stride;
+        if fits && self.may_grow() {
+            self.spare.push(Arc::new(segment));
+        }
+    }
+
+    fn may_grow(&self) -> bool {
+        self.segments.len() + self.spare.len() < self.segments_max
+    }
+
+    fn further(&self) -> Lacking {
+        Lacking { cuda: self.cuda.clone(), len: self.segment_rows as usize * self.stride }
+    }
+
     /// Memory for the next segment: new, or the oldest's if nobody holds it.
     fn begin_segment(&mut self) -> Result<bool, CudaError> {
         let free = self.spare.iter_mut().position(|segment| Arc::get_mut(segment).is_some());
@@ -213,12 +233,9 @@ impl RowRoom {
             self.segments.push_back(self.spare.swap_remove(free));
             return Ok(true);
         }
-        if self.segments.len() + self.spare.len() < self.segments_max {
-            let values = self.segment_rows as usize * self.stride;
-            let mut arena = Arena::new(values * size_of::<f32>(), Some(&self.cuda))?;
-            let rows = arena.take::<f32>(values)?;
-            let address = rows.address(OPERATION, self.cuda.compute())?;
-            self.segments.push_back(Arc::new(Segment { rows, address }));
+        if self.may_grow() {
+            let Made(segment) = self.further().make()?;
+            self.segments.push_back(Arc::new(segment));
             return Ok(true);
         }
         let Some(mut oldest) = self.segments.pop_front() else { return Ok(false) };

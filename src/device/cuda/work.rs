@@ -369,7 +369,10 @@ impl std::fmt::Debug for CudaWork {
 impl CudaError {
     /// Memory is missing because its work has a fault, which states the reason.
     pub(crate) fn no_buffer() -> Self {
-        Self::Arguments { operation: POOLING, mismatch: "there was none".to_owned() }
+        Self::Arguments {
+            operation: POOLING,
+            mismatch: "there is none, because an earlier operation failed".to_owned(),
+        }
     }
 }
 

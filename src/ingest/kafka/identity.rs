@@ -58,7 +58,7 @@ impl ClientContext for Quiet {
         tracing::debug!(target: "librdkafka", facility, "{text}");
     }
     fn error(&self, error: KafkaError, reason: &str) {
-        tracing::debug!(target: "librdkafka", %error, reason, "while messages are compared");
+        tracing::debug!(target: "librdkafka", %error, reason, "the Kafka client reported an error while messages are compared");
     }
 }
 
@@ -101,7 +101,9 @@ pub(super) fn compare(
             Some(Err(KafkaError::PartitionEOF(partition))) => {
                 found.entry(partition).or_insert(Found::Nothing);
             }
-            Some(Err(error)) => tracing::debug!(%error, "while messages are compared"),
+            Some(Err(error)) => {
+                tracing::debug!(%error, "the Kafka client reported an error while messages are compared")
+            }
             None => {}
         }
     }

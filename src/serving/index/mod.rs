@@ -110,7 +110,7 @@ pub struct IndexState {
     pub complete_to: u64,
     /// Nodes whose rows are older than their last event or their deletion.
     pub pending_nodes: usize,
-    /// For how long the oldest row has been missing what happened elsewhere, seconds; 0: no row misses anything.
+    /// Staleness of the most outdated row, seconds; 0 if all are current.
     pub oldest_row_seconds: f64,
 }
 

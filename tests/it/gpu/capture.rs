@@ -157,7 +157,7 @@ fn refused(cuda: &Cuda, what: &str, ask: impl FnOnce() -> Result<(), CudaError>)
     assert!(message.contains("recorded"), "{what}: {message}");
     assert_eq!((recorder.counts().failed, recorder.counts().refused), (1, 1), "{what}");
     let complaint = recorder.complaint().unwrap();
-    assert!(complaint.contains("no longer recorded") && complaint.contains(&message), "{complaint}");
+    assert!(complaint.contains("capture is off") && complaint.contains(&message), "{complaint}");
     assert!(!stream.is_recorded(), "{what}");
     recorder.run(stream, || stream.synchronize()).unwrap();
     assert_eq!(

@@ -287,6 +287,7 @@ fn filled(
 fn rows_of_a_stream_are_read_in_place_while_there_is_room() {
     let cuda = gpu();
     let work = CudaWork::new(cuda.clone());
+    let mut made = 0;
     for width in [1_usize, 2, 3, 8, 86, 100, 172] {
         // Eight segments of four rows, padding included.
         let bytes = (8 * 4 * 4 * width.next_multiple_of(4) * 8).div_ceil(7) as u64;
@@ -309,6 +310,13 @@ fn rows_of_a_stream_are_read_in_place_while_there_is_room() {
                 Some(row) => (0..width).map(|column| value(*row, column)).collect(),
             };
             assert_eq!(found, expected, "row {row:?} of {width}");
+        }
+        // The next segment can be made beside the room, and is one that the room would have made.
+        let before = room.bytes();
+        if let Some(lacking) = room.lacking() {
+            room.add(lacking.make().unwrap());
+            assert!(room.bytes() > before && room.lacking().is_none());
+            made += 1;
         }
         // What somebody holds stays, and rows that need its memory do not come in.
         let held = room.locate([Some(6)].into_iter());
@@ -333,4 +341,5 @@ fn rows_of_a_stream_are_read_in_place_while_there_is_room() {
         let (missing, found) = filled(&room, &work, &[Some(1_001), Some(there.end + 8)], width);
         assert!(missing == 1 && found[width..] == rows(1_001..1_002), "{found:?}");
     }
+    assert!(made > 0, "no segment was half full");
 }

@@ -349,7 +349,7 @@ fn body_is_taken(bytes: &[u8], format: BodyFormat) -> bool {
     let inside = bytes.as_ptr_range();
     let mapped = MappingOptions {
         src: "/src".into(),
-        dst: "item:/dst".into(),
+        dst: "thing:{/dst}".into(),
         ts: "/ts".into(),
         ..MappingOptions::default()
     };
