@@ -39,13 +39,12 @@ mod text;
 mod time_unit;
 mod topics;
 
+pub use self::layers::ignored_variables;
 use self::layers::{Layer, blame, merged};
-
 pub use check::level_filter;
 pub use cluster::{ClusterAck, ClusterRole};
 pub use examine::Fault;
 pub use explain::{Origin, Setting};
-pub use layers::ignored_variables;
 pub use mapping::{Mapping, Texts};
 pub use model::{AggregatorKind, ModelKind};
 pub use outlets::{FeedFormat, OnNewVersion};
@@ -170,7 +169,7 @@ Model {
     kind: ModelKind, memory_dimension: usize, time_dimension: usize, embedding_dimension: usize, heads: usize,
     fanout: usize, aggregator: AggregatorKind, edge_types: usize, edge_type_dimension: usize,
     snapshots: usize, snapshot_width: usize, walks: bool, walk_steps: usize, walk_dimension: usize,
-    #[serde(deserialize_with = "text::decay")] walk_decay: Decay, dropout: f32,
+    #[serde(deserialize_with = "text::decay")] walk_decay: Decay, dropout: f32, time_unit: StreamTimeUnit,
 });
 section!(/// `[learner]`
 Learner {

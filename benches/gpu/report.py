@@ -230,7 +230,7 @@ def continual_table(document):
                   f"{run['skipped_events']:,} events without a gradient step, a lag of {run['lag_events_median']:,} events",
                   f"{'':<18} seconds by phase: {seconds_of(run['phase_seconds'])}",
                   f"{'':<18} rounds of {run['round_events']:,}: acknowledged after {spread_of(stored)}, learned after "
-                  f"{spread_of(learned)}"]
+                  f"{spread_of(learned)}" if rounds else f"{'':<18} rounds: not measured"]
     for name in PEERS_CONTINUAL:
         run = runs.get(name)
         if not run:

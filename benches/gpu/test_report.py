@@ -211,6 +211,15 @@ class Verdicts(unittest.TestCase):
             made["learn-0.json"] |= spoil
             self.assertEqual(about(document(made), "daemon ingests", "no features"), ("not measured", None))
 
+    def test_a_daemon_whose_rounds_failed_has_its_rate(self):
+        made = parts()
+        made["learn-0.json"] |= {"each_round": [], "learned_seconds": {"median": None, "min": None, "max": None}}
+        found = document(made)
+        self.assertEqual(about(found, "daemon ingests", "no features")[0], "met")
+        self.assertEqual(about(found, "daemon has learned", "no features"), ("not measured", None))
+        self.assertEqual(about(found, "daemon has learned", "172")[0], "met")
+        self.assertIn("rounds: not measured", report.table(found))
+
     def test_precision_that_differs_from_the_cpus_is_missed(self):
         made = parts()
         made["eval.json"]["mean_average_precision"] = 0.9399

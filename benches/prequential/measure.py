@@ -99,7 +99,10 @@ def main() -> None:
     given = flags.parse_args()
     figures = PAGE.with_suffix(".json")
     if given.data:
-        figures.write_text(json.dumps(measure(given.binary, given.data, given.threads), indent=1, sort_keys=True) + "\n")
+        known = json.loads(figures.read_text())["runs"] if figures.exists() else {}
+        # A stream that was not there keeps its figures.
+        runs = known | measure(given.binary, given.data, given.threads)["runs"]
+        figures.write_text(json.dumps({"runs": runs}, indent=1, sort_keys=True) + "\n")
     elif not given.page:
         flags.error("give --data or --page")
     PAGE.write_text(page(json.loads(figures.read_text())))

@@ -54,7 +54,11 @@ impl FromRequest<App> for RawBody {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, app: &App) -> Result<Self, ApiError> {
-        if let Some(found) = request.headers().get(CONTENT_ENCODING).filter(|value| *value != "identity") {
+        if let Some(found) = request
+            .headers()
+            .get(CONTENT_ENCODING)
+            .filter(|value| !value.as_bytes().eq_ignore_ascii_case(b"identity"))
+        {
             return Err(ApiError::ContentEncoding {
                 found: String::from_utf8_lossy(found.as_bytes()).chars().take(40).collect(),
             });

@@ -4,6 +4,7 @@
 //! the router, where the request id is known. Knows status codes and nothing of the handlers.
 
 mod convert;
+mod details;
 mod kind;
 mod problem;
 mod render;
@@ -12,7 +13,7 @@ use axum::http::header::{RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 use thiserror::Error;
 use utoipa::ToSchema;
 
@@ -364,31 +365,6 @@ impl ApiError {
             Self::Forbidden { .. } => Some("role"),
             Self::LocalOnly | Self::UnknownHost { .. } | Self::ForeignPage => Some("not_local"),
             _ => None,
-        }
-    }
-
-    /// Facts for programs; always an object.
-    fn details(&self) -> Value {
-        match self {
-            Self::BodyTooLarge { limit } => json!({ "limit_bytes": limit }),
-            Self::BatchTooLarge { found, limit, .. } | Self::LimitTooLarge { found, limit } => {
-                json!({ "found": found, "limit": limit })
-            }
-            Self::BodyTimeout { seconds } | Self::WorkTimeout { seconds } => {
-                json!({ "limit_seconds": seconds })
-            }
-            Self::BodyTooSlow { bytes_per_second, seconds } => {
-                json!({ "least_bytes_per_second": bytes_per_second, "limit_seconds": seconds })
-            }
-            Self::UnknownNode { key, freshness } => json!({ "node": key, "freshness": freshness }),
-            Self::NotYetVisible { min_position, freshness } => {
-                json!({ "min_position": min_position, "freshness": freshness })
-            }
-            Self::UnknownSource { known, .. } => json!({ "known": known }),
-            Self::Forbidden { role, needed, .. } => json!({ "role": role, "needed": needed }),
-            Self::TooFast { per_second, .. } => json!({ "limit_per_second": per_second }),
-            Self::AllRejected { count, rejected } => json!({ "rejected": rejected, "rejected_count": count }),
-            _ => json!({}),
         }
     }
 }

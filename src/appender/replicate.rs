@@ -20,9 +20,16 @@ fn records(frames: &[Frame]) -> usize {
 
 impl Appender {
     /// Takes in frames until `stop` is set: of several groups that wait, all are committed together. What cannot be
-    /// written is tried again until it is; ends before if it never can be. Calls `pulse` at every turn, and within long
-    /// ones.
-    pub fn replicate(mut self, frames: &Receiver<Vec<Frame>>, stop: &AtomicBool, pulse: impl Fn()) {
+    /// written is tried again until it is. Calls `pulse` at every turn, and within long ones.
+    ///
+    /// # Errors
+    /// Frames that can never be written.
+    pub fn replicate(
+        mut self,
+        frames: &Receiver<Vec<Frame>>,
+        stop: &AtomicBool,
+        pulse: impl Fn(),
+    ) -> Result<(), String> {
         let graph = &self.index.stores.graph;
         let clock = RetentionClock::new(graph.retention()).with_rules(graph.clock_rules());
         let mut clock = clock.after(graph.latest_time());
@@ -42,7 +49,7 @@ impl Appender {
                     self.probe();
                     continue;
                 }
-                Err(RecvTimeoutError::Disconnected) => return,
+                Err(RecvTimeoutError::Disconnected) => return Ok(()),
             };
             while records(&group) < self.options.commit_events_max
                 && let Ok(more) = frames.try_recv()
@@ -56,18 +63,22 @@ impl Appender {
             while let Err(error) = self.write_frames(&group, &pulse) {
                 self.metrics.log.commit_failures.inc();
                 if !matches!(error, LogError::Io { .. }) {
-                    let detail = format!("frames of the leader do not fit the log: {error}");
-                    return self.set_state(LogState::Ended(detail));
+                    let detail = format!("frames of the leader do not fit the log here: {error}");
+                    self.set_state(LogState::Ended(detail.clone()));
+                    return Err(format!(
+                        "{detail}; give this replica an empty data.dir, and it begins with a backup or the topic"
+                    ));
                 }
                 self.set_state(LogState::of(&error));
                 tracing::error!(%error, "frames of the leader cannot be written; trying again");
                 if stop.load(Ordering::Acquire) {
-                    return;
+                    return Ok(());
                 }
                 pulse();
                 std::thread::sleep(RETRY);
             }
         }
+        Ok(())
     }
 
     fn write_frames(&mut self, frames: &[Frame], pulse: &dyn Fn()) -> Result<(), LogError> {

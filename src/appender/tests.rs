@@ -412,7 +412,8 @@ fn a_frame_of_the_leader_that_can_never_be_written_ends_the_loop() {
     let mut batch = EdgeBatch { first: EdgeId(5), ..EdgeBatch::default() };
     batch.push_edge(NodeId(0), NodeId(0), EventTime(1));
     sender.send(vec![Frame { batch, ..Frame::default() }]).unwrap();
-    appender.replicate(&frames, &stop, || ());
+    let ended = appender.replicate(&frames, &stop, || ()).unwrap_err();
+    assert!(ended.contains("empty data.dir"), "{ended}");
     let fault = status.state().fault().unwrap();
     assert!(fault.contains("position 5 was appended where position 0 is next"), "{fault}");
     assert!(matches!(status.state(), LogState::Ended(_)), "{fault}");

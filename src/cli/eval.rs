@@ -107,7 +107,7 @@ pub struct EvalArgs {
     /// Number of time windows; 4 if not given (dysat)
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub snapshots: Option<u32>,
-    /// Length of each, in the unit of the events' times; a week of seconds if not given (dysat)
+    /// Length of each, in the unit of the events' times; a week by --time-unit if not given (dysat)
     #[arg(long, value_name = "TIME", value_parser = clap::value_parser!(u64).range(1..))]
     pub snapshot_width: Option<u64>,
     /// Score pairs by walks too, as walk does, beside the embeddings of their ends (models with embeddings, on the CPU)
@@ -147,11 +147,11 @@ pub struct EvalArgs {
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub threads: Option<u32>,
     /// Write the figures as one JSON object to this file; `-` is standard output
-    #[arg(long, value_name = "OUT", value_parser = output::writable)]
+    #[arg(long, value_name = "OUT", value_parser = output::writable())]
     pub json: Option<PathBuf>,
     /// Write the learning curve as an SVG image to this file: the validation figure of each epoch, or under prequential
     /// the average precision of each tenth of the stream
-    #[arg(long, value_name = "OUT.svg", value_parser = output::writable)]
+    #[arg(long, value_name = "OUT.svg", value_parser = output::writable())]
     pub plot: Option<PathBuf>,
 }
 
@@ -167,8 +167,8 @@ impl EvalArgs {
         match &mut options {
             ModelOptions::Dysat(dysat) => {
                 dysat.snapshots = self.snapshots.map_or(dysat.snapshots, |count| count as usize);
-                dysat.snapshot_width =
-                    self.snapshot_width.map_or(dysat.snapshot_width, |width| width as usize);
+                let week = dysat.snapshot_width * self.time_unit.ticks_per_second() as usize;
+                dysat.snapshot_width = self.snapshot_width.map_or(week, |width| width as usize);
             }
             ModelOptions::Tgn(tgn) => tgn.aggregator = self.aggregator.map_or(tgn.aggregator, Into::into),
             ModelOptions::Walk(walk) => *walk = walks,
@@ -212,6 +212,11 @@ fn refuse_shapes_of_others(args: &EvalArgs) -> anyhow::Result<()> {
             "{flag} is for models with messages, tgn and jodie; leave it out for --model {name}"
         );
     }
+    let encodes_time = args.model_options().is_some_and(|model| model.ticks_per_second().is_some());
+    ensure!(
+        encodes_time || args.model == ModelName::Dysat || args.time_unit == StreamTimeUnit::Unspecified,
+        "--time-unit is for models that encode time, such as tgn; leave it out for --model {name}"
+    );
     for (flag, given) in
         [("--snapshots", args.snapshots.is_some()), ("--snapshot-width", args.snapshot_width.is_some())]
     {

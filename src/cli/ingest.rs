@@ -61,7 +61,7 @@ pub(crate) struct IngestArgs {
     #[arg(long, default_value_t = 0)]
     from_row: u64,
     /// Write the report as JSON to a file, or to standard output with -
-    #[arg(long, value_name = "OUT", value_parser = output::writable)]
+    #[arg(long, value_name = "OUT", value_parser = output::writable())]
     json: Option<PathBuf>,
 }
 
@@ -82,19 +82,24 @@ pub(super) fn run(args: &IngestArgs) -> Result<()> {
     options.from_row = args.from_row;
     let bar = ProgressBar::new_spinner();
     bar.enable_steady_tick(Duration::from_millis(200));
-    let mut told = false;
-    let report = produce(&options, &mut |report| {
+    let (mut reported, mut faults) = (false, Vec::new());
+    let produced = produce(&options, &mut |report| {
         bar.set_message(describe(report));
-        // Where nobody sees the progress, the reason of a long silence is told once.
-        if let Some(trouble) = report.trouble.as_ref().filter(|_| !std::mem::replace(&mut told, true)) {
+        faults.clone_from(&report.faults);
+        // Where nobody sees the progress, the reason of a long silence is reported once.
+        if let Some(trouble) = report.trouble.as_ref().filter(|_| !std::mem::replace(&mut reported, true)) {
             bar.suspend(|| output::print_status(&format!("trying again: {trouble}")));
         }
-    })?;
+    });
     bar.finish_and_clear();
-    report.faults.iter().for_each(|fault| output::print_status(fault));
-    let more = (report.bad_rows + report.rejected).saturating_sub(report.faults.len() as u64);
+    faults.iter().for_each(|fault| output::print_status(fault));
+    let report = produced?;
+    let more = (report.bad_rows + report.rejected).saturating_sub(faults.len() as u64);
     if more > 0 {
-        output::print_status(&format!("and {more} more; the daemon keeps what it rejected as dead letters"));
+        output::print_status(&format!("and {more} more of these"));
+    }
+    if report.rejected > 0 {
+        output::print_status("the daemon keeps what it rejected as dead letters");
     }
     output::print_status(&describe(&report));
     match &args.json {

@@ -167,10 +167,9 @@ pub(super) fn unreadable(layer: &str, error: &config::ConfigError) -> ConfigErro
 pub(super) fn detail_of(error: &config::ConfigError) -> String {
     let said = error.to_string();
     let behind = said.split_once(" does not have variant constructor ").map(|(_, behind)| behind);
-    let Some((word, place)) = behind.and_then(|behind| behind.split_once(' ')) else { return said };
-    let key = place.split('`').nth(1).unwrap_or_default();
-    match super::schema::words_of(key) {
-        Some(words) => format!("`{word}` is none of {} {place}", words.join(", ")),
+    let Some((word, place)) = behind.and_then(|behind| behind.split_once(" for key `")) else { return said };
+    match super::schema::words_of(place.split('`').next().unwrap_or_default()) {
+        Some(words) => format!("`{word}` is none of {} for key `{place}", words.join(", ")),
         None => said,
     }
 }

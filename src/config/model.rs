@@ -4,7 +4,7 @@
 use clap::ValueEnum;
 use serde::Deserialize;
 
-use super::Config;
+use super::{Config, StreamTimeUnit};
 use crate::model::tgn::Aggregator;
 use crate::model::walk::WalkOptions;
 use crate::model::{
@@ -99,7 +99,11 @@ impl Config {
         let types = EdgeTypes::new(model.edge_types, model.edge_type_dimension);
         let options = options.with_walks(model.walks.then_some(walks));
         let options = options.with_dropout(model.dropout).with_features(edge, node).with_edge_types(types);
-        options.with_ticks_per_second(self.stream.time_unit.ticks_per_second())
+        let unit = match model.time_unit {
+            StreamTimeUnit::Unspecified => self.stream.time_unit,
+            named => named,
+        };
+        options.with_ticks_per_second(unit.ticks_per_second())
     }
 }
 
@@ -125,6 +129,10 @@ mod tests {
                 assert_eq!(options.needs().embedding_dim, config.model.embedding_dimension, "{name}");
             }
         }
+        let ticks = |settings: &[(&str, &str)]| with(settings).unwrap().model_options().ticks_per_second();
+        let stream = ("stream.time_unit", "milliseconds");
+        assert_eq!((ticks(&[]), ticks(&[stream])), (Some(1), Some(1_000)));
+        assert_eq!(ticks(&[stream, ("model.time_unit", "seconds")]), Some(1), "as it was trained");
         let walk = [("model.kind", "walk"), ("model.walk_steps", "2"), ("model.walk_decay", "1e-6")];
         let ModelOptions::Walk(walk) = with(&walk).unwrap().model_options() else { panic!("another model") };
         assert_eq!((walk.steps, walk.decay, walk.dimension), (2, Decay::Rate(1e-6), 128));
@@ -155,6 +163,8 @@ mod tests {
             let error = with(&[("model.kind", "walk"), (key, value)]).unwrap_err().to_string();
             assert!(error.contains(expected), "{error}");
         }
+        let error = with(&[("model.kind", "my model")]).unwrap_err().to_string();
+        assert!(error.contains("`my model` is none of tgn, "), "{error}");
         let error = with(&[("model.kind", "gcn")]).unwrap_err().to_string();
         assert!(
             error.contains("`gcn` is none of tgn, jodie, graphmixer") && error.contains("model.kind"),

@@ -1,4 +1,4 @@
-//! The unit of event times, as the settings name it: models see differences in seconds, and clients are told.
+//! The unit of event times, as the settings name it: models see differences in seconds, and `/v1/info` returns it.
 
 use clap::ValueEnum;
 use serde::Deserialize;

@@ -50,8 +50,7 @@ impl Daemon {
         );
         let (flag, pulse) = (stop.appender.clone(), parts.health.heartbeat("appender", PULSE_LIMIT));
         let appender = supervisor.start("appender", "log", &stop.appender, move || {
-            appender.replicate(&frames, &flag, || pulse.beat());
-            Ok(())
+            appender.replicate(&frames, &flag, || pulse.beat())
         })?;
         let snapshots = snapshots.start(&supervisor, &stop.snapshots)?;
         let live_index = live_index::start(config, &parts, &supervisor, &stop.live_index)?;

@@ -2,15 +2,13 @@
 //! to the directory's owner afterwards: a daemon that runs as another user could not read it, and would begin to learn
 //! anew.
 
+use std::io::{self, Write};
 use std::ops::{Deref, DerefMut};
-use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::{fs, io};
 
 use anyhow::{Context, Result, ensure};
-use rustix::fs::{AtFlags, CWD, Dir, FileType, Gid, Mode, OFlags, Uid, chownat, openat, statat};
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Gid, Mode, OFlags, Uid, chownat, fstat, openat};
+use rustix::process::geteuid;
 
 use super::Store;
 use crate::config::Config;
@@ -52,58 +50,66 @@ impl Drop for Stopped {
     fn drop(&mut self) {
         if let Err(error) = give_to_owner(&self.dir) {
             let dir = self.dir.display();
-            tracing::warn!(
-                %error,
-                "what root wrote could not be given to the owner of {dir}: run chown -R --reference={dir} {dir}"
+            let advice = format!("run `chown -R --reference={dir}/. {dir}/`");
+            // Commands have no log.
+            let _ = writeln!(
+                io::stderr(),
+                "warning: what root wrote could not be given to the owner of {dir}, who could not read it: {error}; \
+                 {advice}"
             );
         }
     }
 }
 
-/// Gives the files and folders that root has in `dir` to the owner of `dir`, if that is somebody else. Never by way of a
-/// link, which that owner could have made to lead to files of others.
+/// Gives the files and folders that root has in `dir` to the owner of `dir`, if root is who runs this and that is
+/// somebody else. Never by way of a link, and no file with several names, which that owner could have made of files of
+/// others.
 fn give_to_owner(dir: &Path) -> io::Result<()> {
-    let owner = fs::metadata(dir)?;
-    if owner.uid() == ROOT {
+    if !geteuid().is_root() {
         return Ok(());
     }
-    let (uid, gid) = (Some(Uid::from_raw(owner.uid())), Some(Gid::from_raw(owner.gid())));
-    let mut folders = vec![open_folder(CWD, dir.as_os_str().as_bytes())?];
+    // The operator names it, by a link too.
+    let within = openat(CWD, dir, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    let owner = fstat(&within)?;
+    if owner.st_uid == ROOT {
+        return Ok(());
+    }
+    let (uid, gid) = (Some(Uid::from_raw(owner.st_uid)), Some(Gid::from_raw(owner.st_gid)));
+    let mut folders = vec![within];
     while let Some(folder) = folders.pop() {
         for entry in Dir::read_from(&folder)? {
             let entry = entry?;
             let name = entry.file_name();
-            if matches!(name.to_bytes(), b"." | b"..") {
+            // The last is the file system's own.
+            if matches!(name.to_bytes(), b"." | b".." | b"lost+found") {
                 continue;
             }
-            let facts = statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW)?;
+            // Held, so that it is what is looked at, and what is given away.
+            let held =
+                openat(&folder, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
+            let facts = fstat(&held)?;
             let kind = FileType::from_raw_mode(facts.st_mode);
-            // A file with another name could be a file of others, too.
             let is_own =
                 kind == FileType::Directory || (kind == FileType::RegularFile && facts.st_nlink == 1);
-            if is_own && facts.st_uid == ROOT {
-                chownat(&folder, name, uid, gid, AtFlags::SYMLINK_NOFOLLOW)?;
+            if !is_own || facts.st_dev != owner.st_dev {
+                continue;
+            }
+            if facts.st_uid == ROOT {
+                chownat(&held, c"", uid, gid, AtFlags::EMPTY_PATH)?;
             }
             if kind == FileType::Directory {
-                folders.push(open_folder(&folder, name.to_bytes())?);
+                let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+                folders.push(openat(&held, c".", flags, Mode::empty())?);
             }
         }
     }
     Ok(())
 }
 
-fn open_folder(within: impl AsFd, name: &[u8]) -> rustix::io::Result<OwnedFd> {
-    openat(
-        within,
-        name,
-        OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC,
-        Mode::empty(),
-    )
-}
-
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::{chown, symlink};
+    use std::fs;
+    use std::os::unix::fs::{MetadataExt, chown, symlink};
 
     use super::*;
 
@@ -124,7 +130,11 @@ mod tests {
         let outside = tempfile::NamedTempFile::new().unwrap();
         symlink(outside.path(), data.path().join("link")).unwrap();
         fs::hard_link(outside.path(), data.path().join("other name")).unwrap();
-        give_to_owner(data.path()).unwrap();
+        // By way of a link to it, as an operator may have one.
+        let link = outside.path().with_extension("link");
+        symlink(data.path(), &link).unwrap();
+        give_to_owner(&link).unwrap();
+        fs::remove_file(&link).unwrap();
         assert_eq!(owned(&file), (65_534, 65_533));
         assert_eq!(owned(&data.path().join("checkpoints")), (65_534, 65_533));
         assert_eq!(owned(outside.path()), (0, 0));

@@ -182,7 +182,7 @@ impl Decoder {
         };
         whole.parse().map(EventTime).map_err(|_| {
             let expected =
-                "a 64-bit integer; write times as whole numbers of a unit, for example milliseconds";
+                "a 64-bit integer; write times as whole numbers of one unit, which stream.time_unit names";
             names.value_error(row, self.time, expected)
         })
     }

@@ -203,7 +203,7 @@ impl Learner {
                 metrics.failures.inc();
                 tracing::error!(
                     %error,
-                    "no checkpoint was written; while the daemon runs, the next interval tries again, and the next start \
+                    "no checkpoint was written; the next interval tries again while the daemon runs, and a start \
                      learns anew what no checkpoint has"
                 );
                 Err(error)

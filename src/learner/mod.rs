@@ -205,16 +205,7 @@ impl Learner {
         let (nodes, touched) = (learner.trainer.state().known(), &learner.shared.engine.states.touched);
         learner.pool.known().nodes().iter().for_each(|&node| touched.set_destination(node));
         learner.publish_everything(kept, &nodes, position)?;
-        let (bytes, version, trains) = (learner.bytes(), learner.version, learner.options.train);
-        let versions = learner.gate.as_ref().map(Gate::versions).unwrap_or_default();
-        learner.shared.status.update(|report| {
-            report.bytes = bytes;
-            report.position = position;
-            report.model_version = version;
-            report.gate.versions = versions;
-            report.trains = trains;
-            report.start = Some(learner.start);
-        });
+        learner.report_begin(position);
         Ok(Some(learner))
     }
 

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::{
-    BatchQuality, CatchUp, Decision, Operated, Operation, OperationError, Requests, Verdict, Versions,
+    BatchQuality, CatchUp, Decision, Gate, Learner, Operated, Operation, OperationError, Requests, Verdict,
+    Versions,
 };
 use crate::event::EdgeId;
 
@@ -179,6 +180,22 @@ impl LearnerStatus {
             sorted.get((sorted.len() * percent / 100).min(sorted.len().checked_sub(1)?)).copied()
         };
         Some((at(50)?, at(99)?))
+    }
+}
+
+impl Learner {
+    /// Shows what a learner begins with, at `position`.
+    pub(super) fn report_begin(&self, position: EdgeId) {
+        let (bytes, version, trains) = (self.bytes(), self.version, self.options.train);
+        let versions = self.gate.as_ref().map(Gate::versions).unwrap_or_default();
+        self.shared.status.update(|report| {
+            report.bytes = bytes;
+            report.position = position;
+            report.model_version = version;
+            report.gate.versions = versions;
+            report.trains = trains;
+            report.start = Some(self.start);
+        });
     }
 }
 

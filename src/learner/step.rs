@@ -136,6 +136,9 @@ impl Learner {
             step(Meanwhile { work, ..Meanwhile::default() })
         };
         let (prepared_next, stepped, _) = helper.beside(prepare_next, step);
+        if let (Err(_), Err(error)) = (&prepared_next, &stepped) {
+            tracing::error!(%error, "the step failed too");
+        }
         // First what ends the loop: a feed that failed midway must not be asked again.
         prepared_next?;
         Ok(stepped?)

@@ -1,4 +1,4 @@
-//! A warning, once, where event times are in another unit than the model takes them for.
+//! A warning, once, where event times are in a finer unit than the model takes them for.
 
 use super::{LearnBatch, Learner};
 
@@ -12,9 +12,8 @@ impl Learner {
             tracing::warn!(
                 %time,
                 units_per_second = model.ticks_per_second(),
-                "event times look like {unit} since 1970, and the model takes them for another unit, which costs it \
-                 most of what it learns from time: set stream.time_unit = \"{unit}\" (a model that was trained so far \
-                 has to start anew)",
+                "event times look like {unit} since 1970, and the model takes them for a coarser unit, which costs it \
+                 most of what it learns from time: set stream.time_unit = \"{unit}\", and let the model start anew",
                 unit = unit.name()
             );
         }

@@ -12,8 +12,8 @@ group! {
     memory: IntGaugeVec ["kind"] = "device_memory_bytes"
         "GPU memory in bytes; kind is used, peak or budget; absent without a GPU.";
     row_cache_rows: IntCounterVec ["result"] = "device_row_cache_rows_total"
-        "Edge rows read by training on a GPU; result is hit, miss (copied to the GPU and cached), bypassed (copied only) \
-         or restored (copied before its batch, which then hits).";
+        "Edge rows read by training on a GPU; result is hit, miss (copied there and cached), bypassed (copied only) or \
+         restored (copied before its batch, which then hits).";
     edge_rows: IntCounterVec ["place"] = "device_edge_rows_total"
         "Edge rows of batches on a GPU; place is gpu (cached or read in place), or cpu (gathered by the CPU).";
     bus: IntCounterVec ["kind"] = "device_bus_bytes_total"

@@ -19,10 +19,10 @@ group! {
         "Pairs of nodes that were dropped because learner.pairs_max was reached; table is edgebank or walk.";
     step_duration: HistogramVec ["phase"] (SHORT_SECONDS) = "train_step_duration_seconds"
         "Duration of one step by phase: sample, gather, rank, baseline, forward, backward, optimizer, settle \
-         (waiting for the GPU's results), memory, gate, publish; baseline may be beside the step; hand_over, beside the next steps, is the time until readers \
-         have the rows that a GPU computes for them after a step; exchange is the time of a step in which a process \
-         sends shares, rows and gradients to those that train with it, and waits for theirs; it overlaps forward, \
-         backward and time that is in no other phase.";
+         (waiting for the GPU's results), memory, gate, publish; baseline may be beside the step; hand_over, beside \
+         the next steps, is the time until readers have the rows that a GPU computes for them after a step; exchange \
+         is the time of a step in which a process sends shares, rows and gradients to those that train with it, and \
+         waits for theirs; it overlaps forward, backward and time that is in no other phase.";
     ranks: IntGauge = "train_ranks" "Processes that compute each step together, this one included.";
     exchanged_bytes: IntCounter = "train_exchanged_bytes_total"
         "Bytes that this process has sent to those that train with it.";

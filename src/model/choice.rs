@@ -1,10 +1,10 @@
 //! The list of models, and [`Model`]: one of them with its parameters.
 //!
 //! Each model is a folder or file that reads like its paper and knows nothing of the others. It has options (with the
-//! fields `embedding_dim`, `node_feature_dim`, `edge_feature_dim`, `edge_types`, `walks`, `ticks_per_second` and `dropout`, the method
-//! `needs`, and a [`Shape`]) and a network, which is built from them (`build`), makes rows of nodes (`table`), embeds
-//! seeds by these (`embed`) and has the parameters of its link predictor (`link`). [`models!`] makes two enums of the
-//! list and hands each call on; nothing is boxed.
+//! fields `embedding_dim`, `node_feature_dim`, `edge_feature_dim`, `edge_types`, `walks`, `ticks_per_second` and
+//! `dropout`, the method `needs`, and a [`Shape`]) and a network, which is built from them (`build`), makes rows of
+//! nodes (`table`), embeds seeds by these (`embed`) and has the parameters of its link predictor (`link`). [`models!`]
+//! makes two enums of the list and hands each call on; nothing is boxed.
 //!
 //! [`walk`](super::walk) is the one that reads no features, drops nothing and scores pairs by joint features of both
 //! ends alone, not by their embeddings: it is separate from the list. Any other model can have its network beside the

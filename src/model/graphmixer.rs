@@ -11,9 +11,9 @@
 //! n_i     = x_i + mean_j x_j                         where nodes have features, over the same edges
 //! z_i     = W_o [mean_k X_ik ; n_i] + b_o
 //! ```
-//! The time encoding phi is fixed, as the paper has it; its frequencies end at 1e-9 by the second, as in DyGLib, and the
-//! paper's for 100 values at 1e-9.9. The paper's node encoder has a window of its own, of the last
-//! thousands of edges; ours reads the edges that were sampled anyway.
+//! The time encoding phi is fixed, as the paper has it; its frequencies end at 1e-9 by the second, as in DyGLib, and
+//! the paper's for 100 values at 1e-9.9. The paper's node encoder has a window of its own, of the last thousands of
+//! edges; ours reads the edges that were sampled anyway.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! The unit of event times, as models see it: they encode differences in seconds, whatever the unit is. Frequencies of
-//! the encoding go from 1 down to 1e-9 by the second, so one that takes nanoseconds for seconds tells no two
-//! differences apart.
+//! the encoding go from 1 down to 1e-9 by the second, so to one that takes nanoseconds for seconds all differences
+//! look alike.
 
 use super::ModelOptions;
 use crate::event::{EventTime, TimeUnit};
@@ -38,11 +38,12 @@ impl ModelOptions {
         }
     }
 
-    /// The unit in which `time` is an instant of this century, if the model takes it for another one.
+    /// The unit in which `time` is an instant of this century, if the model takes it for a coarser one. What reads as a
+    /// coarser unit may be times from another beginning.
     #[must_use]
     pub fn misread_unit(self, time: EventTime) -> Option<TimeUnit> {
         let ticks = self.ticks_per_second()?;
-        TimeUnit::of_instant(time).filter(|unit| unit.per_second() != ticks)
+        TimeUnit::of_instant(time).filter(|unit| unit.per_second() > ticks)
     }
 }
 
@@ -58,9 +59,9 @@ mod tests {
             assert_eq!(model.misread_unit(seconds), None);
             assert_eq!(model.misread_unit(EventTime(5)), None);
             assert_eq!(model.misread_unit(milliseconds), Some(TimeUnit::Milliseconds));
-            let told = model.with_ticks_per_second(1_000);
-            assert_eq!((told.misread_unit(milliseconds), told.ticks_per_second()), (None, Some(1_000)));
-            assert_eq!(told.misread_unit(seconds), Some(TimeUnit::Seconds));
+            let known = model.with_ticks_per_second(1_000);
+            assert_eq!((known.misread_unit(milliseconds), known.ticks_per_second()), (None, Some(1_000)));
+            assert_eq!(known.misread_unit(seconds), None);
         }
         let timeless = ModelOptions::from(GatOptions::default());
         assert_eq!(timeless.with_ticks_per_second(1_000), timeless);

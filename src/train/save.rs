@@ -55,8 +55,8 @@ pub enum LoadError {
     },
     /// The model was trained on event times in another unit.
     #[error(
-        "the model was trained with {saved} units of event time to a second, this one has {wanted}; restore \
-         stream.time_unit or start a new model"
+        "the model was trained with {saved} units of event time to a second, this one has {wanted}; set \
+         model.time_unit to what it was trained with (seconds if 1), or start a new model"
     )]
     TimeUnit {
         /// Units to a second, as it was saved.

@@ -62,11 +62,13 @@ fn times_in_another_unit_than_the_models_are_warned_of_and_a_trained_model_keeps
     assert!(warning.contains("stream.time_unit = \\\"milliseconds\\\""), "{warning}");
     process.wait_until("learned", |status| status["learner"]["applied_position"] == 1);
     assert!(process.terminate().success());
-    let told = Start::in_dir(data.path()).set("stream.time_unit=milliseconds");
-    let refused = told.fails();
-    assert!(refused.contains("restore stream.time_unit"), "{refused}");
+    let named = Start::in_dir(data.path()).set("stream.time_unit=milliseconds");
+    let refused = named.fails();
+    assert!(refused.contains("set model.time_unit"), "{refused}");
     assert!(refused.contains("1 units of event time to a second, this one has 1000"), "{refused}");
-    assert!(Start::in_dir(data.path()).ready().terminate().success());
+    let known = named.set("model.time_unit=seconds").ready();
+    assert_eq!(known.get("/v1/info").unwrap().1["time_unit"], "milliseconds");
+    assert!(known.terminate().success());
 }
 
 #[test]
@@ -110,7 +112,7 @@ fn a_producer_is_told_which_rows_were_bad() {
     assert!(done, "{said}");
     let lines: Vec<&str> = said.lines().collect();
     let of = |text: &str| lines.iter().find(|line| line.contains(text)).is_some();
-    assert!(of("line 4") && of("row 3 was rejected (too_far_ahead)"), "{said}");
+    assert!(of("line 4") && of("row 3, counted from 0, was rejected (too_far_ahead)"), "{said}");
     assert!(said.contains("1 rejected, 1 rows skipped"), "{said}");
 }
 

@@ -85,23 +85,35 @@ fn lines_of_json_are_the_same_stream_as_csv_and_what_is_no_edge_is_named() {
 fn models_learn_the_same_from_times_in_any_unit() {
     let folder = tempfile::tempdir().unwrap();
     let (events, json) = (folder.path().join("events.csv"), folder.path().join("out.json"));
-    let average_precision = |per_second: i64, unit: &str| {
+    let average_precision = |model: &str, per_second: i64, unit: &str| {
         write_in_unit(&events, per_second);
         let mut line = vec!["eval", "--events", events.to_str().unwrap(), "--json", json.to_str().unwrap()];
-        line.extend(["--model", "graphmixer", "--embedding-dimension", "16", "--matmul-precision", "f32"]);
+        line.extend([
+            "--model",
+            model,
+            "--epochs",
+            "1",
+            "--embedding-dimension",
+            "16",
+            "--matmul-precision",
+            "f32",
+        ]);
         line.extend(["--batch-events", "20", "--dropout", "0", "--time-unit", unit]);
         run(&Line::try_parse_from(line).unwrap().args).unwrap();
         let found: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
         assert_eq!(found["time_unit"], unit);
         share(&found, "test_average_precision")
     };
-    let seconds = average_precision(1, "seconds");
-    assert_eq!(seconds, average_precision(1, "unspecified"));
-    for (per_second, unit) in [(1_000, "milliseconds"), (1_000_000_000, "nanoseconds")] {
-        let found = average_precision(per_second, unit);
-        assert!((found - seconds).abs() < 0.01, "{unit}: {found}, in seconds {seconds}");
+    for model in ["graphmixer", "jodie", "tgat"] {
+        let seconds = average_precision(model, 1, "seconds");
+        assert_eq!(seconds, average_precision(model, 1, "unspecified"), "{model}");
+        for (per_second, unit) in [(1_000, "milliseconds"), (1_000_000_000, "nanoseconds")] {
+            let found = average_precision(model, per_second, unit);
+            assert!((found - seconds).abs() < 0.01, "{model}, {unit}: {found}, in seconds {seconds}");
+        }
+        let misread = average_precision(model, 1_000_000_000, "seconds");
+        assert_ne!(seconds, misread, "{model}: the unit is of consequence");
     }
-    assert_ne!(seconds, average_precision(1_000_000_000, "seconds"), "the unit is of consequence");
 }
 
 #[test]
@@ -261,6 +273,7 @@ fn flags_that_make_no_sense_are_refused() {
             &["--model", "tgat", "--gradient-delay-batches", "5"],
             "--gradient-delay-batches is for models with messages",
         ),
+        (&["--model", "gat", "--time-unit", "seconds"], "--time-unit is for models that encode time"),
         (&["--model", "tgn", "--snapshots", "5"], "--snapshots is for dysat"),
         (&["--model", "gat", "--snapshot-width", "5"], "--snapshot-width is for dysat"),
         (&["--model", "tgn", "--plot", "/nonexistent/a.svg"], "this file cannot be written"),

@@ -64,7 +64,7 @@ fn damaged_or_foreign_bytes_are_named() {
     let model = ModelOptions::from(tgn()).with_ticks_per_second(1_000);
     let error = load(TrainerOptions { model, ..options() }, &bytes).unwrap();
     assert!(matches!(error, LoadError::TimeUnit { saved: 1.0, wanted: 1_000.0 }), "{error:?}");
-    assert!(error.to_string().contains("restore stream.time_unit"), "{error}");
+    assert!(error.to_string().contains("set model.time_unit to what it was trained with"), "{error}");
     bytes[0] ^= 1;
     assert!(matches!(load(options(), &bytes), Some(LoadError::Magic { .. })));
 }

@@ -82,7 +82,7 @@ pub(super) struct IndexArgs {
     #[arg(long, value_name = "FILE")]
     vectors: Option<PathBuf>,
     /// Write the figures as one JSON object to this file; `-` is standard output
-    #[arg(long, value_name = "OUT", value_parser = output::writable)]
+    #[arg(long, value_name = "OUT", value_parser = output::writable())]
     json: Option<PathBuf>,
 }
 

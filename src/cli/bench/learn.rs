@@ -72,7 +72,7 @@ pub(super) struct LearnArgs {
     #[command(flatten)]
     daemon: DaemonArgs,
     /// Write the figures as one JSON object to this file; `-` is standard output
-    #[arg(long, value_name = "OUT", value_parser = output::writable)]
+    #[arg(long, value_name = "OUT", value_parser = output::writable())]
     json: Option<PathBuf>,
 }
 
@@ -184,6 +184,7 @@ pub(super) fn run(args: &LearnArgs) -> anyhow::Result<()> {
         each_round: rounds,
     };
     let status = settled(&daemon, count);
+    still_on_device(&daemon, &url)?;
     check(&status, count)?;
     deliver_so_far(args.json.as_deref(), "learn", threads, figures(Vec::new(), status))?;
     let rounds = events.rounds(args, (&url, folder.path()), count)?;
@@ -221,6 +222,8 @@ fn settled(daemon: &Daemon, events: usize) -> StatusDocument {
 fn check(status: &StatusDocument, events: usize) -> anyhow::Result<()> {
     let learner = &status.learner;
     let (applied, taken) = (learner.applied_position, learner.trained_events + learner.skipped_events);
+    let as_they_are = "leave learner.train and learner.lag_* as they are";
+    ensure!(learner.training, "weights are not trained; {as_they_are}");
     ensure!(
         applied == events as u64 && taken == applied,
         "of {events} events {applied} were applied, {} trained on and {} skipped",
@@ -229,7 +232,7 @@ fn check(status: &StatusDocument, events: usize) -> anyhow::Result<()> {
     );
     ensure!(
         learner.skipped_events == 0,
-        "{} events got no gradient step; leave learner.train and learner.lag_* as they are",
+        "{} events got no gradient step; {as_they_are}",
         learner.skipped_events
     );
     Ok(())

@@ -78,7 +78,7 @@ pub struct Common {
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub runs: u32,
     /// Write the figures as one JSON object to this file; `-` is standard output
-    #[arg(long, value_name = "OUT", value_parser = output::writable)]
+    #[arg(long, value_name = "OUT", value_parser = output::writable())]
     pub json: Option<PathBuf>,
 }
 

@@ -66,7 +66,7 @@ pub(super) struct ServeArgs {
     #[command(flatten)]
     daemon: DaemonArgs,
     /// Write the figures as one JSON object to this file; `-` is standard output
-    #[arg(long, value_name = "OUT", value_parser = output::writable)]
+    #[arg(long, value_name = "OUT", value_parser = output::writable())]
     json: Option<PathBuf>,
 }
 

@@ -25,7 +25,7 @@ pub(crate) struct TopArgs {
     daemon: DaemonArgs,
     /// Address of its health checks and metrics, where api.operations_listen is set; figures of requests come from
     /// there
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", env = "EVERGRAPH_OPERATIONS_URL")]
     operations_url: Option<String>,
     /// Seconds between two samples; rates are taken over them
     #[arg(long, value_name = "SECONDS", default_value_t = 2.0)]

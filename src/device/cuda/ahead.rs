@@ -104,7 +104,7 @@ impl CudaWork {
         let Some(fault) = self.fault.lock().take_if(|fault| !fault.is_lost()) else { return false };
         self.pace.lock().bars_ahead();
         tracing::info!(
-            "a training step could not be captured as a CUDA graph beside the step before it; for a while none is tried: {fault}"
+            "a step could not be captured as a CUDA graph beside the one before it; for a while none is: {fault}"
         );
         true
     }

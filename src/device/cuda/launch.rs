@@ -18,7 +18,7 @@ use super::module::Kernel;
 use super::stream::Stream;
 use super::twins::Address;
 
-/// Threads that a multiprocessor has at a time, at most.
+/// Threads that a multiprocessor of a GPU for data centers has at a time; others have fewer, and take more turns.
 const THREADS_OF_MULTIPROCESSOR: u32 = 2048;
 
 /// Where a kernel runs: a GPU, and the stream to which all its buffers belong.

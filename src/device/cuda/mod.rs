@@ -15,9 +15,9 @@
 //! [`Cuda::open`] lists what is missing. The program then goes on without a GPU.
 //!
 //! **Order without events.** cudarc would record events at every launch to order streams; that is switched off. In its
-//! place: a [`CudaBuffer`] belongs to one stream, whose order is the order of everything that happens to it, until the host
-//! has waited for all of that. Memory of the host can be seen by every stream and by the
-//! CPU, so a [`PinnedSlice`] remembers by events who still reads or writes it, and makes the next one wait.
+//! place: a [`CudaBuffer`] belongs to one stream, whose order is the order of everything that happens to it, until the
+//! host has waited for all of that. Memory of the host can be seen by every stream and by the CPU, so a [`PinnedSlice`]
+//! remembers by events who still reads or writes it, and makes the next one wait.
 //!
 //! **As a graph.** A [`Recorder`] turns what is enqueued on a stream into one launch; meanwhile nothing can be waited
 //! for.

@@ -72,6 +72,8 @@ pub struct RowRoom {
     segments: VecDeque<Arc<Segment>>,
     /// Segments whose rows are not wanted any more. Somebody may still hold them.
     spare: Vec<Arc<Segment>>,
+    /// One that was made early, which nobody has seen.
+    made: Option<Segment>,
     /// Number of the first segment: that of its first row, counted in segments.
     first_segment: u64,
     /// The first row, and one past the last.
@@ -97,6 +99,7 @@ impl RowRoom {
             segments_max: bytes / segment_bytes,
             segments: VecDeque::new(),
             spare: Vec::new(),
+            made: None,
             first_segment: first / segment_rows,
             rows: first..first,
             reads: Arc::default(),
@@ -118,8 +121,7 @@ impl RowRoom {
     /// Bytes of the host's memory.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        let segments = (self.segments.len() + self.spare.len()) as u64;
-        segments * self.segment_rows * (self.stride * size_of::<f32>()) as u64
+        self.count() as u64 * self.segment_rows * (self.stride * size_of::<f32>()) as u64
     }
 
     /// Drops all rows; the next one gets the number `first`. No memory ends: a GPU would be waited for.
@@ -206,19 +208,25 @@ impl RowRoom {
     #[must_use]
     pub fn lacking(&self) -> Option<Lacking> {
         let is_half_full = 2 * (self.rows.end % self.segment_rows) >= self.segment_rows;
-        (is_half_full && self.spare.is_empty() && self.may_grow()).then(|| self.further())
+        let is_there = self.made.is_some() || !self.spare.is_empty();
+        (is_half_full && !is_there && self.may_grow()).then(|| self.further())
     }
 
     /// Takes what was [`lacking`](Self::lacking), unless the room has got it otherwise.
     pub fn add(&mut self, Made(segment): Made) {
         let fits = segment.rows.len() == self.segment_rows as usize * self.stride;
-        if fits && self.may_grow() {
-            self.spare.push(Arc::new(segment));
+        if fits && self.made.is_none() && self.may_grow() {
+            self.made = Some(segment);
         }
     }
 
     fn may_grow(&self) -> bool {
-        self.segments.len() + self.spare.len() < self.segments_max
+        self.count() < self.segments_max
+    }
+
+    /// Segments, used or not.
+    fn count(&self) -> usize {
+        self.segments.len() + self.spare.len() + usize::from(self.made.is_some())
     }
 
     fn further(&self) -> Lacking {
@@ -227,6 +235,10 @@ impl RowRoom {
 
     /// Memory for the next segment: new, or the oldest's if nobody holds it.
     fn begin_segment(&mut self) -> Result<bool, CudaError> {
+        if let Some(segment) = self.made.take() {
+            self.segments.push_back(Arc::new(segment));
+            return Ok(true);
+        }
         let free = self.spare.iter_mut().position(|segment| Arc::get_mut(segment).is_some());
         if let Some(free) = free {
             alone(&self.reads, || ());

@@ -359,19 +359,22 @@ impl<T: Pod> Detached<T> {
     pub fn read(&self, rooms: [Option<&Staging>; 2]) -> Result<Vec<T>, CudaError> {
         self.wait()?;
         if let Some(bytes) = self.values.bytes.get() {
-            return Ok(plain(bytes).collect());
+            return Ok(plain(bytes));
         }
         let of = |room: &'_ Staging| room.late.iter().position(|late| self.values.is_of(late));
         let found = rooms.into_iter().flatten().find_map(|room| Some((room, of(room)?)));
         let (room, place) = found.ok_or_else(CudaError::other_room)?;
         // SAFETY: the event behind its copy has been waited for.
-        Ok(plain(unsafe { room.arrived(&room.late[place]) }).collect())
+        Ok(plain(unsafe { room.arrived(&room.late[place]) }))
     }
 }
 
 /// Values of a plain type, wherever their bytes begin.
-fn plain<T: Pod>(bytes: &[u8]) -> impl Iterator<Item = T> {
-    bytes.chunks_exact(size_of::<T>().max(1)).map(bytemuck::pod_read_unaligned)
+fn plain<T: Pod>(bytes: &[u8]) -> Vec<T> {
+    let mut values = vec![T::zeroed(); bytes.len() / size_of::<T>().max(1)];
+    let to: &mut [u8] = bytemuck::cast_slice_mut(&mut values);
+    to.copy_from_slice(&bytes[..to.len()]);
+    values
 }
 
 impl CudaError {

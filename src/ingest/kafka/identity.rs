@@ -58,7 +58,7 @@ impl ClientContext for Quiet {
         tracing::debug!(target: "librdkafka", facility, "{text}");
     }
     fn error(&self, error: KafkaError, reason: &str) {
-        tracing::debug!(target: "librdkafka", %error, reason, "the Kafka client reported an error while messages are compared");
+        tracing::debug!(target: "librdkafka", %error, reason, "an error of the client while messages are compared");
     }
 }
 
@@ -102,7 +102,7 @@ pub(super) fn compare(
                 found.entry(partition).or_insert(Found::Nothing);
             }
             Some(Err(error)) => {
-                tracing::debug!(%error, "the Kafka client reported an error while messages are compared")
+                tracing::debug!(%error, "an error of the client while messages are compared")
             }
             None => {}
         }

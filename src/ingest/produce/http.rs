@@ -128,7 +128,7 @@ impl HttpTarget {
             rows.report.rejected += response.rejected.len() as u64 + of_error.rejected_count;
             for Rejected { index, reason, detail } in response.rejected.iter().chain(&of_error.rejected) {
                 let row = places.get(*index).copied().unwrap_or(first);
-                rows.report.note(|| format!("row {row} was rejected ({reason}): {detail}"));
+                rows.report.note(|| format!("row {row}, counted from 0, was rejected ({reason}): {detail}"));
             }
             rows.report_progress(false);
         }
@@ -330,7 +330,7 @@ mod tests {
             "503 Unavailable|{}",
             "429 Too Many\r\nretry-after: 0|",
             r#"200 OK|{"accepted":1,"duplicates":1,"rejected":[],"more":{}}"#,
-            r#"422 Unprocessable|{"error":"x","details":{"rejected":[{"index":0,"reason":"late","detail":"too late"}],"rejected_count":1}}"#,
+            r#"422 No|{"details":{"rejected":[{"index":0,"reason":"late","detail":"old"}],"rejected_count":1}}"#,
         ]);
         let mut reports = 0;
         let report = produce(&options(folder.path(), &url), &mut |_| reports += 1).unwrap();
@@ -349,7 +349,7 @@ mod tests {
         assert_eq!(found, (4, 1, 3, 1, 1, 3));
         assert_eq!(report.faults.len(), 2, "{:?}", report.faults);
         assert!(report.faults[0].contains("row"), "{:?}", report.faults);
-        assert_eq!(report.faults[1], "row 3 was rejected (late): too late");
+        assert_eq!(report.faults[1], "row 3, counted from 0, was rejected (late): old");
         assert_eq!(report.trouble, None);
         assert!(reports > 0);
     }

@@ -86,7 +86,7 @@ impl TopicReader {
             Some(Ok(message)) => Ok(Next::Record(Record::of(&message))),
             Some(Err(KafkaError::PartitionEOF(_))) => Ok(Next::End),
             Some(Err(error)) if is_passing(&error) => {
-                tracing::debug!(%error, topic = self.topic, "the Kafka client reported an error while messages are read");
+                tracing::debug!(%error, topic = self.topic, "an error of the client while messages are read");
                 Ok(Next::Nothing)
             }
             Some(Err(error)) => Err(other(&error)),

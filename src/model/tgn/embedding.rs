@@ -89,7 +89,7 @@ impl Tgn {
             Module::Time(gaps) => {
                 let own = tape.gather(rows, input.own());
                 // Without an event there is no memory that could drift.
-                let gap = |(node, time)| (input.last_event)(node).map_or(0.0, |last| gap(last, time));
+                let gap = |(node, time)| (input.last_event)(node).map_or(0.0, |last| self.gap(last, time));
                 gaps.drift(tape, own, input.seeds().into_iter().map(gap))
             }
         };
@@ -106,8 +106,13 @@ impl Tgn {
     ) {
         let Module::Time(gaps) = &self.embedding else { return };
         let ends = [batch.src, batch.dst].into_iter().flat_map(|nodes| nodes.iter().zip(batch.times));
-        let seen = |(&node, &time): (&NodeId, &EventTime)| last_event(node).map(|last| gap(last, time));
+        let seen = |(&node, &time): (&NodeId, &EventTime)| last_event(node).map(|last| self.gap(last, time));
         gaps.follow(parameters, &ends.filter_map(seen).collect::<Vec<f32>>());
+    }
+
+    /// The logarithm of the seconds from a node's last event to the scored time, 0 if that is earlier.
+    fn gap(&self, last: EventTime, time: EventTime) -> f32 {
+        (time.since(last).max(0.0) / self.options.ticks_per_second as f32).ln_1p()
     }
 
     /// `h = s + x`, with x projected if its width is not that of memory.
@@ -124,11 +129,6 @@ impl Tgn {
         let features = input.node_features(tape, nodes, self.options.node_feature_dim, self.features);
         tape.add(memory, features)
     }
-}
-
-/// The logarithm of the time from a node's last event to the scored time, 0 if that is earlier.
-fn gap(last: EventTime, time: EventTime) -> f32 {
-    time.since(last).max(0.0).ln_1p()
 }
 
 #[cfg(test)]

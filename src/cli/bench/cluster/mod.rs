@@ -84,7 +84,7 @@ pub(super) struct ClusterArgs {
     #[arg(long, value_name = "PROGRAM", default_value = "mpiexec", env = "EVERGRAPH_MPIEXEC")]
     mpiexec: PathBuf,
     /// Write the figures as one JSON object to this file; `-` is standard output
-    #[arg(long, value_name = "OUT", value_parser = output::writable)]
+    #[arg(long, value_name = "OUT", value_parser = output::writable())]
     json: Option<PathBuf>,
     /// Be one of the ranks, and write what it measured to this folder
     #[arg(long, value_name = "DIR", hide = true)]

@@ -34,8 +34,8 @@ const QUICK: [(usize, usize); 3] = [(16, 1_000), (344, 100), (688, 100)];
 /// Runs of one figure, and calls of each.
 const HOW: (u32, u32) = (7, 20);
 const QUICK_HOW: (u32, u32) = (1, 2);
-/// Rows of one call up to which each call of a figure has rows of its own; more leave the caches by themselves.
-const TURNS_BYTES: usize = 64 << 20;
+/// More than any cache has of rows.
+const CACHED_BYTES: usize = 256 << 20;
 /// Rows that a thread of the CPU gathers at a time.
 const PART_ROWS: usize = 1_024;
 
@@ -70,7 +70,10 @@ pub fn run(args: &OpsArgs) -> anyhow::Result<()> {
     }
     drop(room);
     let (device, threads) = (args.compute.device.to_string(), rayon::current_num_threads());
-    let figures = |layers: &[Value]| json!({ "device": device, "gpu": facts, "table_bytes": bytes, "rows": rows, "layers": layers });
+    let figures = |layers: &[Value]| {
+        let (table_bytes, rows) = (bytes, &rows);
+        json!({ "device": device, "gpu": facts, "table_bytes": table_bytes, "rows": rows, "layers": layers })
+    };
     deliver_so_far(args.json.as_deref(), "ops", threads, figures(&[]))?;
     let sizes = if args.quick { gpu_layers::QUICK } else { gpu_layers::TRAINING };
     let layers = if args.ops.is_empty() { gpu_layers::measure(&cuda, &sizes)? } else { Vec::new() };
@@ -107,8 +110,8 @@ fn point(
     let list = |call: u64| -> Vec<u32> {
         (0..count as u64).map(|i| rng::below([2, width as u64, i, call], numbers)).collect()
     };
-    // Calls in turn have lists of their own, so that no cache has their rows.
-    let turns = if width * count <= TURNS_BYTES { u64::from(how.1) } else { 1 };
+    // Calls have lists of their own, or so many that no cache has their rows when one comes again.
+    let turns = CACHED_BYTES.div_ceil(width * count).min((how.0 * how.1) as usize) as u64;
     let lists = (0..turns).map(|call| CudaBuffer::from_slice(cuda, cuda.compute(), &list(call), WHAT));
     let lists = lists.collect::<Result<Vec<_>, _>>()?;
     let Room { on_gpu, on_host, staged, to, errors } = room;
@@ -125,7 +128,7 @@ fn point(
     gather(Table::Host(on_host), first, to)?;
     let over_bus = to.copy_to_host()?;
     let bytes = width * count;
-    let gathered_by_cpu = Spread::of(gathered(cuda, (on_host, layout), (&list(0), how.0), staged, to)?);
+    let gathered_by_cpu = Spread::of(gathered(cuda, (on_host, layout), (&list, how.0), staged, to)?);
     let by_cpu = to.copy_to_host()?;
     anyhow::ensure!(
         by_gpu[..bytes] == by_cpu[..bytes] && over_bus[..bytes] == by_cpu[..bytes],
@@ -154,12 +157,14 @@ fn point(
 fn gathered(
     cuda: &Cuda,
     (table, layout): (&PinnedSlice<u8>, RowLayout),
-    (list, runs): (&[u32], u32),
+    (list_of, runs): (&dyn Fn(u64) -> Vec<u32>, u32),
     staged: &mut PinnedSlice<u8>,
     to: &mut CudaBuffer<u8>,
 ) -> anyhow::Result<Vec<f64>> {
     let (width, mut spent) = (layout.width, Vec::new());
-    for _ in 0..=runs {
+    // The last one has the list that the GPU's rows are compared by.
+    for call in (0..=u64::from(runs)).rev() {
+        let list = list_of(call);
         let (time, done) = seconds(|| {
             let (from, rows) = (table.as_slice()?, staged.as_mut_slice()?);
             let parts = rows.par_chunks_mut(PART_ROWS * width).zip(list.par_chunks(PART_ROWS));

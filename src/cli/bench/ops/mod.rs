@@ -101,7 +101,7 @@ pub(super) struct OpsArgs {
     #[arg(long, value_name = "DIR")]
     cases: Option<PathBuf>,
     /// Write the figures as one JSON object to this file; `-` is standard output
-    #[arg(long, value_name = "OUT", value_parser = output::writable)]
+    #[arg(long, value_name = "OUT", value_parser = output::writable())]
     json: Option<PathBuf>,
 }
 

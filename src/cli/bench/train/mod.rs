@@ -112,7 +112,7 @@ pub(super) struct TrainArgs {
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=4096))]
     threads: Option<u32>,
     /// Write the figures as one JSON object to this file; `-` is standard output
-    #[arg(long, value_name = "OUT", value_parser = output::writable)]
+    #[arg(long, value_name = "OUT", value_parser = output::writable())]
     json: Option<PathBuf>,
 }
 
