@@ -315,7 +315,10 @@ fn what_cannot_be_measured_is_told() {
             vec!["train", "--events", "events.csv", "--model", "edgebank"],
             "--model edgebank is a baseline and not trained",
         ),
-        (vec!["sample", "--events", "events.csv", "--json", "no/such/folder"], "--json no/such/folder"),
+        (
+            vec!["sample", "--events", "events.csv", "--json", "no/such/folder"],
+            "this file cannot be written: No such file",
+        ),
     ] {
         let output = bench(folder.path(), &args);
         let text = String::from_utf8_lossy(&output.stderr);

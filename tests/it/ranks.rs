@@ -474,7 +474,7 @@ fn a_rank_with_other_settings_does_not_follow_the_first() {
     });
     for ended in ended {
         let error = ended.unwrap_err();
-        assert!(error.contains("another state"), "{error}");
+        assert!(error.contains("the states of ranks"), "{error}");
     }
 }
 
