@@ -53,32 +53,36 @@ fn wide(value: usize) -> u64 {
     u64::try_from(value).unwrap_or(u64::MAX)
 }
 
-/// Numbers from which memory follows, and the most of each: far beyond what is of use, and below what no memory holds.
-/// With what the fault says.
-pub(super) const AT_MOST: [(&str, Number, u64, &str); 12] = [
-    ("stream.edge_feature_dimension", |config| wide(config.stream.edge_feature_dimension), 65_536, TO_65536),
-    ("stream.node_feature_dimension", |config| wide(config.stream.node_feature_dimension), 65_536, TO_65536),
-    ("model.memory_dimension", |config| wide(config.model.memory_dimension), 16_384, TO_16384),
-    ("model.time_dimension", |config| wide(config.model.time_dimension), 16_384, TO_16384),
-    ("model.embedding_dimension", |config| wide(config.model.embedding_dimension), 16_384, TO_16384),
-    ("model.edge_type_dimension", |config| wide(config.model.edge_type_dimension), 16_384, TO_16384),
-    ("model.fanout", |config| wide(config.model.fanout), 10_000, TO_10000),
-    ("model.snapshots", |config| wide(config.model.snapshots), 1_000, "must be at most 1000"),
-    (
-        "learner.batch_events",
-        |config| wide(config.learner.batch_events),
-        1_000_000,
-        "must be at most 1000000",
-    ),
-    (
-        "learner.rank_candidates",
-        |config| wide(config.learner.rank_candidates),
-        100_000,
-        "must be at most 100000",
-    ),
-    ("learner.threads", |config| wide(config.learner.threads), 4_096, "must be at most 4096"),
-    ("graph.shards", |config| wide(config.graph.shards), 65_536, TO_65536),
+/// Settings and the most of each, with what the fault says.
+macro_rules! at_most {
+    ($($section:ident.$field:ident = $most:literal),+ $(,)?) => {
+        &[$((
+            concat!(stringify!($section), ".", stringify!($field)),
+            |config| wide(config.$section.$field),
+            $most,
+            concat!("must be at most ", $most),
+        )),+]
+    };
+}
+
+/// Numbers from which threads, descriptors or memory follow, and the most of each: far beyond what is of use.
+pub(super) const AT_MOST: &[(&str, Number, u64, &str)] = at_most![
+    // Each may need a thread.
+    api.concurrent_requests_max = 10_000,
+    // Each has a file descriptor.
+    api.connections_max = 1_000_000,
+    // Each is sent figures every second.
+    api.console_pages_max = 10_000,
+    stream.edge_feature_dimension = 65_536,
+    stream.node_feature_dimension = 65_536,
+    model.memory_dimension = 16_384,
+    model.time_dimension = 16_384,
+    model.embedding_dimension = 16_384,
+    model.edge_type_dimension = 16_384,
+    model.fanout = 10_000,
+    model.snapshots = 1_000,
+    learner.batch_events = 1_000_000,
+    learner.rank_candidates = 100_000,
+    learner.threads = 4_096,
+    graph.shards = 65_536,
 ];
-const TO_65536: &str = "must be at most 65536";
-const TO_16384: &str = "must be at most 16384";
-const TO_10000: &str = "must be at most 10000";

@@ -12,13 +12,6 @@ use crate::model::walk::WalkOptionsError;
 const CHECKPOINT_SECONDS_MAX: u64 = 31_536_000;
 /// Longest wait of any kind, a day in milliseconds.
 const WAIT_MS_MAX: u64 = 86_400_000;
-/// Most requests at a time: each may need a thread.
-const CONCURRENT_REQUESTS_MAX: usize = 10_000;
-/// Most connections at a time: each has a file descriptor.
-const CONNECTIONS_MAX: usize = 1_000_000;
-
-/// Most open pages of the console: each is sent figures every second.
-const CONSOLE_PAGES_MAX: usize = 10_000;
 
 /// What a memory budget may be.
 const BUDGETS: &str =
@@ -53,7 +46,7 @@ impl Config {
             let value = value(self);
             faults.require(value >= 1, key, value, "must be at least 1");
         }
-        for (key, value, most, allowed) in AT_MOST {
+        for &(key, value, most, allowed) in AT_MOST {
             let value = value(self);
             faults.require(value <= most, key, value, allowed);
         }
@@ -74,13 +67,6 @@ impl Config {
     }
 
     fn check_numbers(&self, faults: &mut Faults) {
-        let requests = self.api.concurrent_requests_max;
-        let few = requests <= CONCURRENT_REQUESTS_MAX;
-        faults.require(few, "api.concurrent_requests_max", requests, "must be at most 10000");
-        let (connections, allowed) = (self.api.connections_max, "must be at most 1000000");
-        faults.require(connections <= CONNECTIONS_MAX, "api.connections_max", connections, allowed);
-        let (pages, allowed) = (self.api.console_pages_max, "must be at most 10000");
-        faults.require(pages <= CONSOLE_PAGES_MAX, "api.console_pages_max", pages, allowed);
         let speed = self.ingest.file.events_per_second;
         let possible = speed.is_finite() && speed >= 0.0;
         faults.require(possible, "ingest.file.events_per_second", speed, "must not be negative");

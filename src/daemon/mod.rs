@@ -41,7 +41,7 @@ pub mod source_options;
 pub mod sources;
 mod starting;
 mod status;
-mod stopped;
+pub mod stopped;
 mod store;
 mod supervise;
 pub mod takeover;

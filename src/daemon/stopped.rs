@@ -27,9 +27,18 @@ pub(super) struct Stopped {
 /// When there is none, or a daemon runs on it.
 pub(super) fn open_stopped(config: &Config) -> Result<Stopped> {
     let dir = config.data.dir.clone();
+    expect_data_directory(&dir)?;
+    Ok(Stopped { store: Store::open(config).context("the daemon must be stopped")?, dir })
+}
+
+/// Refuses a folder in which no daemon has kept anything.
+///
+/// # Errors
+/// It is one.
+pub fn expect_data_directory(dir: &Path) -> Result<()> {
     let made = dir.join("catalog.sqlite").exists();
     ensure!(made, "{} is not a data directory; --data must be the daemon's data.dir", dir.display());
-    Ok(Stopped { store: Store::open(config).context("the daemon must be stopped")?, dir })
+    Ok(())
 }
 
 impl Deref for Stopped {

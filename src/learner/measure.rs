@@ -106,13 +106,14 @@ impl Learner {
         self.count_samples();
         let metrics = &self.shared.metrics;
         let events = batch.edges.len() as u64;
+        let LearnerOptions { train, train_history, began_unix_ms, .. } = self.options;
+        let trained = if mode == StepMode::Train { report.positive.len() as u64 } else { 0 };
         // Where weights are not to be trained, nothing is skipped.
-        let is_history = batch.is_history(self.options.began_unix_ms);
-        let trains = self.options.train && (self.options.train_history || !is_history);
+        let trains = train && (train_history || !batch.is_history(began_unix_ms));
+        let skipped = if trains { events - trained } else { 0 };
+        metrics.train.skipped_events.inc_by(skipped);
         if mode == StepMode::StateOnly {
-            let skipped = if trains { events } else { 0 };
             metrics.train.steps.with_label_values(&["state_only"]).inc();
-            metrics.train.skipped_events.inc_by(skipped);
             self.shared.status.update(|report| {
                 report.skipped += skipped;
                 report.applied += events;
@@ -122,9 +123,6 @@ impl Learner {
         if mode == StepMode::Score {
             metrics.train.steps.with_label_values(&["score"]).inc();
         }
-        let trained = if mode == StepMode::Train { report.positive.len() as u64 } else { 0 };
-        let skipped = if trains { events - trained } else { 0 };
-        metrics.train.skipped_events.inc_by(skipped);
         if mode == StepMode::Train {
             metrics.train.steps.with_label_values(&["train"]).inc();
             metrics.train.events.inc_by(trained);

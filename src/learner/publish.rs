@@ -188,29 +188,29 @@ impl Learner {
         let name = verdict.name();
         let [candidate_ap, published_ap, anchor_ap] = precisions.map(|(_, found)| found);
         let edgebank_ap = figures.edgebank;
+        macro_rules! log {
+            ($level:ident, $text:literal) => {
+                tracing::$level!(
+                    position,
+                    candidate,
+                    published,
+                    anchor,
+                    candidate_ap,
+                    published_ap,
+                    anchor_ap,
+                    edgebank_ap,
+                    $text
+                )
+            };
+        }
         match verdict {
-            Verdict::RolledBack => tracing::warn!(
-                position,
-                candidate,
-                published,
-                anchor,
-                candidate_ap,
-                published_ap,
-                anchor_ap,
-                edgebank_ap,
-                "gate: {name}: the anchor is served again; node memory is as the later weights wrote it"
-            ),
-            _ => tracing::info!(
-                position,
-                candidate,
-                published,
-                anchor,
-                candidate_ap,
-                published_ap,
-                anchor_ap,
-                edgebank_ap,
-                "gate: {name}"
-            ),
+            Verdict::RolledBack => {
+                log!(
+                    warn,
+                    "gate: {name}: the anchor is served again; node memory is as the later weights wrote it"
+                );
+            }
+            _ => log!(info, "gate: {name}"),
         }
         let versions = self.gate.as_ref().map(Gate::versions).unwrap_or_default();
         self.shared.status.update(|report| {

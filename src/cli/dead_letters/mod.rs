@@ -15,6 +15,7 @@ use super::sample::{describe, printable};
 use super::{ConfigArgs, output};
 use crate::config::Config;
 use crate::daemon::source_options::{dead_letter_file, decode_options, kafka_sources};
+use crate::daemon::stopped::expect_data_directory;
 use crate::ingest::dead_letter::{DeadLetter, DeadLetterFileOptions, KeptLetter, KeptLetters};
 use crate::ingest::kafka::SampledMessage;
 use crate::ingest::mapping::{Decoded, MessageReader};
@@ -145,12 +146,7 @@ struct Letters {
 impl Letters {
     fn open(config: &ConfigArgs) -> Result<Self> {
         let config = config.load()?;
-        let data = &config.data.dir;
-        ensure!(
-            data.join("catalog.sqlite").exists(),
-            "{} is not a data directory; --data must be the daemon's data.dir",
-            data.display()
-        );
+        expect_data_directory(&config.data.dir)?;
         let file = dead_letter_file(&config);
         let kept = KeptLetters::read(&file)?;
         if kept.damaged > 0 {

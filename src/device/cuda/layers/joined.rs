@@ -190,8 +190,9 @@ impl InverseIndex {
             }
             starts[row as usize + 2] += 1;
         }
-        let has_hubs = starts.iter().any(|&readers| readers > USERS_MANY);
+        let mut has_hubs = false;
         for r in 2..starts.len() {
+            has_hubs |= starts[r] > USERS_MANY;
             starts[r] += starts[r - 1];
         }
         let mut places = vec![0_u32; starts.last().map_or(0, |end| *end as usize)];
