@@ -11,7 +11,7 @@ use crate::feature::FeatureStore;
 use crate::log::LogError;
 use crate::sampler::DeviceSampler;
 use crate::train::share::Share;
-use crate::train::{PreparedBatch, Preparer, StreamNegatives, Trainer};
+use crate::train::{PreparedBatch, Preparer, StepMode, StreamNegatives, Trainer, World};
 
 /// What is known of a batch before its step.
 #[derive(Default)]
@@ -36,6 +36,26 @@ impl Preparation {
     pub fn begin_anew(&mut self) {
         let prepared = std::mem::take(&mut self.prepared);
         *self = Self { prepared, ..Self::default() };
+    }
+
+    /// Gathers what the batch reads, if its step can be recorded while the GPU computes that of the batch `before` it;
+    /// if not, has the GPU know which edge rows it will read. Returns it where it is ready.
+    pub fn get_ready(
+        &mut self,
+        trainer: &mut Trainer,
+        (preparer, world): (&Preparer, &World<'_>),
+        before: &PreparedBatch,
+    ) -> Option<&PreparedBatch> {
+        // Rows of nodes are those of the batch's turn.
+        let reads_nodes = trainer.model().needs().node_feature_dim > 0;
+        if self.prepared.mode() == StepMode::Train && trainer.looks_ahead() && !reads_nodes {
+            preparer.expect_behind(&[before], &trainer.state().mailbox, &mut self.prepared);
+            if preparer.gather(world, &mut self.prepared).is_ok() {
+                return Some(&self.prepared);
+            }
+        }
+        self.foresee(trainer, preparer, (&[before], world.edge_features));
+        None
     }
 
     /// Has the GPU that trains know which edge rows the batch will read, behind the steps of the batches `before` it
@@ -87,7 +107,10 @@ impl Next<'_> {
     ///
     /// # Errors
     /// The log cannot be read. Another failure is met again, and reported, at the batch's turn.
-    pub fn fetch_and_sample(self, ahead: &mut Ahead) -> Result<Option<&mut Preparation>, LogError> {
+    pub fn fetch_and_sample(
+        self,
+        ahead: &mut Ahead,
+    ) -> Result<Option<(&LearnBatch, &mut Preparation)>, LogError> {
         let Self { feed, share, pool, node_rows, sampler, shared, options, preparer } = self;
         let (engine, progress) = (&shared.engine, &shared.progress);
         let Ahead { batch, filled, preparation } = ahead;
@@ -109,6 +132,6 @@ impl Next<'_> {
             return Ok(None);
         }
         preparer.announce(&world, prepared);
-        Ok(Some(preparation))
+        Ok(Some((batch, preparation)))
     }
 }

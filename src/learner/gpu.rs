@@ -41,11 +41,12 @@ impl Learner {
         self.trainer.follow_rows(&stores.edge_features, batch.end)
     }
 
-    /// Announces the batch that was sampled beside the step that was just taken, if it was too late for that to
-    /// announce it, so that a GPU brings in its edge rows while the CPU measures and publishes.
+    /// Announces the batch that was sampled beside the step that was just taken, if that did neither announce it nor
+    /// record its step, so that a GPU brings in its edge rows while the CPU measures and publishes.
     pub(super) fn foresee(&mut self) {
         let next = &mut self.ahead.preparation;
-        if !(self.ahead.filled && next.sampled) || next.foreseen {
+        if !(self.ahead.filled && next.sampled) || next.foreseen || self.trainer.has_recorded(&next.prepared)
+        {
             return;
         }
         let preparer = self.trainer.preparer().publishing();

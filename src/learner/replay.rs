@@ -22,15 +22,11 @@ const TIES_MAX: usize = 32;
 impl Learner {
     /// The replays that are due with the step of `batch`, which ends `behind` records before what is indexed.
     pub(super) fn replay(&mut self, batch: &LearnBatch, behind: u64) -> Result<(), LearnerError> {
-        let due = self.options.replay.due(self.trainer.steps());
-        if due == 0 {
-            return Ok(());
-        }
         let results = self.shared.metrics.train.replay_steps.clone();
-        let live = !batch.is_history(self.options.began_unix_ms);
-        if live && behind >= self.options.batch_events as u64 {
-            results.with_label_values(&["skipped"]).inc_by(due);
-            return Ok(());
+        let due = self.replays_due(batch, behind, 0);
+        let skipped = self.options.replay.due(self.trainer.steps()) - due;
+        if skipped > 0 {
+            results.with_label_values(&["skipped"]).inc_by(skipped);
         }
         for number in 0..due {
             let first_before = self.log.first();
@@ -50,6 +46,16 @@ impl Learner {
             results.with_label_values(&[result]).inc();
         }
         Ok(())
+    }
+
+    /// Replays that come behind the step of `batch`, which ends `behind` records before what is indexed and is `to_come`
+    /// steps ahead: none while new events wait.
+    pub(super) fn replays_due(&self, batch: &LearnBatch, behind: u64, to_come: u64) -> u64 {
+        let live = !batch.is_history(self.options.began_unix_ms);
+        if live && behind >= self.options.batch_events as u64 {
+            return 0;
+        }
+        self.options.replay.due(self.trainer.steps() + to_come)
     }
 
     /// One replay; `false` if there is nothing old enough.

@@ -3,12 +3,13 @@
 //! Everything that storage can fail comes first and changes nothing, so such a batch is simply retried.
 //!
 //! While the loop is behind, the next batch is known: it is sampled beside the step, and its rows are announced, so
-//! that the disk reads them meanwhile. It sees the same graph as it would at its turn. If it is sampled by the time the
-//! GPU computes the step, that is also when it is decided which of its edge rows the GPU brings in behind the step.
+//! that the disk reads them meanwhile. It sees the same graph as it would at its turn. If it is sampled while the GPU
+//! computes the step, its own step is recorded then, for the GPU to go on with one launch; or, where steps are not
+//! recorded ahead, it is decided which of its edge rows the GPU brings in behind the step.
 
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::bounded;
+use crossbeam_channel::{RecvTimeoutError, bounded};
 
 use super::ahead::{Baseline, Next, Preparation};
 use super::pace::{Choice, Lag};
@@ -23,12 +24,12 @@ use crate::serving::QueryEngine;
 use crate::train::edgebank::EdgeBank;
 use crate::train::ranking::average_precision;
 use crate::train::{
-    Meanwhile, Negatives, Positives, PreparedBatch, Preparer, StepMode, StepReport, StreamNegatives,
-    TrainError, Trainer, World,
+    GetReady, Meanwhile, Negatives, Positives, PreparedBatch, Preparer, StepMode, StepReport,
+    StreamNegatives, TrainError, Trainer, World,
 };
 
-/// How long a step that a GPU computes waits for the sample of the next batch: less than most steps take.
-const SAMPLE_WAIT: Duration = Duration::from_millis(1);
+/// How long the sample of the next batch is waited for before the GPU is asked whether it still computes.
+const SAMPLE_WAIT: Duration = Duration::from_micros(50);
 
 /// A step that was taken.
 pub(super) struct Taken {
@@ -83,7 +84,11 @@ impl Learner {
         let world = world(&self.shared.engine, (&self.node_rows, self.sampler.as_ref()), batch);
         let mailbox = &self.trainer.state().mailbox;
         let Preparation { prepared, sampled, .. } = &mut self.at_hand;
-        if !(*sampled && prepared.mode() == choice.mode && self.trainer.can_read_sample(prepared)) {
+        let is_sampled = *sampled && prepared.mode() == choice.mode;
+        if is_sampled && self.trainer.is_ready(prepared) {
+            return Ok(());
+        }
+        if !(is_sampled && self.trainer.can_read_sample(prepared)) {
             sample(&preparer, &world, batch, negatives, choice, prepared)?;
             *sampled = true;
         }
@@ -99,6 +104,8 @@ impl Learner {
         negatives: &[NodeId],
         behind: u64,
     ) -> Result<Taken, LearnerError> {
+        // A replay or a deletion comes between this step and the next one otherwise.
+        let is_followed = batch.deleted.is_empty() && self.replays_due(batch, behind, 1) == 0;
         let Self { bank, trainer, shared, options, gate, .. } = self;
         let Preparation { prepared, baseline: known, .. } = &mut self.at_hand;
         let prepared = &*prepared;
@@ -118,7 +125,7 @@ impl Learner {
         let (feed, share, ahead) = (&mut self.feed, &mut self.share, &mut self.ahead);
         let (pool, node_rows, sampler) = (&self.pool, &self.node_rows, self.sampler.as_ref());
         let next = Next { feed, share, pool, node_rows, sampler, shared, options, preparer: &preparer };
-        let (sender, sampled) = bounded::<&mut Preparation>(1);
+        let (sender, sampled) = bounded::<(&LearnBatch, &mut Preparation)>(1);
         let prepare_next = || {
             let (sampled, sender) = (next.fetch_and_sample(ahead), sender);
             // Nobody takes it where the step is over.
@@ -126,16 +133,24 @@ impl Learner {
             measure();
             sampled
         };
-        let mut foresee = |trainer: &mut Trainer| {
-            if let Ok(next) = sampled.recv_timeout(SAMPLE_WAIT) {
-                next.foresee(trainer, &preparer, (&[prepared], &shared.engine.stores.edge_features));
+        let mut get_ready = |trainer: &mut Trainer| {
+            let (batch, next) = loop {
+                match sampled.recv_timeout(SAMPLE_WAIT) {
+                    Ok(sampled) => break sampled,
+                    Err(RecvTimeoutError::Timeout) if trainer.is_computing() => {}
+                    Err(_) => return None,
+                }
+            };
+            let world = world(&shared.engine, (node_rows, sampler), batch);
+            if is_followed {
+                return next.get_ready(trainer, (&preparer, &world), prepared);
             }
+            next.foresee(trainer, &preparer, (&[prepared], world.edge_features));
+            None
         };
-        let step = || {
-            let work: Option<&mut dyn FnMut(&mut Trainer)> = if on_gpu { Some(&mut foresee) } else { None };
-            step(Meanwhile { work, ..Meanwhile::default() })
-        };
-        let (prepared_next, stepped, _) = helper.beside(prepare_next, step);
+        let get_ready: Option<GetReady<'_>> = if on_gpu { Some(&mut get_ready) } else { None };
+        let meanwhile = Meanwhile { get_ready, ..Meanwhile::default() };
+        let (prepared_next, stepped, _) = helper.beside(prepare_next, || step(meanwhile));
         if let (Err(_), Err(error)) = (&prepared_next, &stepped) {
             tracing::error!(%error, "the step failed too");
         }

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use super::{EMPTY_SLOT, EmbeddingInput, Hop};
+use super::{EMPTY_SLOT, EmbeddingInput, Hop, MessageRows};
 use crate::nn::Tensor;
 
 /// A table on a GPU, and the row there of each distinct edge of a pass.
@@ -31,6 +31,19 @@ impl EdgePlaces {
     /// Where the row of an edge is, by its number.
     pub(super) fn of(&self, number: u32) -> u32 {
         self.places.get(number as usize).copied().unwrap_or(EMPTY_SLOT)
+    }
+
+    /// The rows of these `messages` alone, out of so many `edges`, in a table of their own.
+    #[must_use]
+    pub fn only(&self, messages: MessageRows<'_>, edges: usize) -> Self {
+        let mut places = vec![EMPTY_SLOT; edges];
+        for (row, &number) in (0..).zip(messages.numbers) {
+            if let Some(place) = places.get_mut(number as usize) {
+                *place = row;
+            }
+        }
+        let rows: Vec<u32> = messages.numbers.iter().map(|&number| self.of(number)).collect();
+        Self::new(self.table.rows_at(&rows).into(), places.into())
     }
 
     /// The same hop with edge rows of the table.

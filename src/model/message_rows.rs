@@ -25,6 +25,12 @@ impl<'a> MessageRows<'a> {
         (number < rows.rows()).then(|| (kind, rows.row(number)))
     }
 
+    /// Whether they are of no node.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.numbers.is_empty()
+    }
+
     /// The same rows, which are on a GPU too.
     #[must_use]
     pub fn at(self, places: Option<&'a EdgePlaces>) -> Self {

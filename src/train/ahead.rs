@@ -7,7 +7,7 @@
 //! its turn.
 //!
 //! Edge rows of its batch stay where they were placed until the launch, so a pass over another batch meanwhile does
-//! without the cache. For that reason a daemon, which publishes rows after each step, records no step ahead.
+//! without the cache. Readers get rows of nodes that the batch before touched: what those are made of is set aside.
 //!
 //! Where nothing comes between two steps ([`Trainer::step_and_begin`]), the GPU begins the second as soon as the
 //! results of the first are found to be good: the CPU's rows of memory and messages, which no step on a GPU reads,
@@ -32,6 +32,8 @@ use crate::sampler::GpuColumns;
 pub(super) struct StepAhead {
     step: Ahead<Result<StepOutput, ExchangeError>>,
     places: Option<EdgePlaces>,
+    /// The rows of messages that the batch before leaves, and the number of that batch.
+    aside: Option<(u64, EdgePlaces)>,
     /// What it reads of its sample, whose memory serves no other sample before.
     columns: Option<GpuColumns>,
     phases: PhaseSeconds,
@@ -42,6 +44,11 @@ impl StepAhead {
     /// Seconds that recording it took.
     pub fn seconds(&self) -> f64 {
         self.phases.forward + self.phases.backward + self.phases.optimizer
+    }
+
+    /// Where the rows of messages are that `batch` leaves, if it is the one before.
+    pub fn set_aside(&self, batch: &PreparedBatch) -> Option<&EdgePlaces> {
+        self.aside.as_ref().filter(|(number, _)| *number == batch.number).map(|(_, places)| places)
     }
 }
 
@@ -60,8 +67,9 @@ pub(super) struct BegunStep {
 struct Premises {
     /// Number of the batch.
     batch: u64,
-    /// Key of the dropout masks.
+    /// Key of the dropout masks, and whether it is scored without dropout, too.
     dropout: [u64; 2],
+    tests: bool,
     /// Gradient steps that were taken, and the learning rate of the next.
     gradient_steps: u64,
     learning_rate: u32,
@@ -75,21 +83,28 @@ impl Trainer {
         matches!(&self.device, Device::Cuda(work) if work.may_look_ahead())
     }
 
-    fn premises(&self, batch: &PreparedBatch, dropout: [u64; 2], gradient_steps: u64) -> Premises {
+    /// Whether the step behind the one that began last is recorded ahead, if its batch gets ready in time.
+    #[must_use]
+    pub fn looks_ahead(&self) -> bool {
+        matches!(&self.device, Device::Cuda(work) if work.looks_ahead())
+    }
+
+    fn premises(&self, batch: &PreparedBatch, how: How, gradient_steps: u64) -> Premises {
         Premises {
             batch: batch.number,
-            dropout,
+            dropout: how.dropout,
+            tests: how.tests,
             gradient_steps,
             learning_rate: self.learning_rate_after(gradient_steps).to_bits(),
             tables: self.state.mirror.number(&self.device),
         }
     }
 
-    /// Records the step of `batch` while the GPU computes that of the batch `before`, the last one that began. `None`
-    /// if it has to be asked for in its turn.
+    /// Records the step of `batch`, which `tests` or not, while the GPU computes that of the batch `before`, the last
+    /// one that began. `None` if it has to be asked for in its turn.
     pub(super) fn record_ahead(
         &mut self,
-        batch: &PreparedBatch,
+        (batch, tests): (&PreparedBatch, bool),
         before: &PreparedBatch,
     ) -> Option<StepAhead> {
         let Device::Cuda(work) = self.device.clone() else { return None };
@@ -102,9 +117,10 @@ impl Trainer {
         if self.model.needs().reads_messages() && !batch.rows.has_messages_of(pending, batch.nodes()) {
             return None;
         }
-        let dropout = self.next_dropout();
-        let premises = self.premises(batch, dropout, self.adam.steps() + before.gradient_steps());
+        let how = How { tests, ..How::with_dropout(self.next_dropout()) };
+        let premises = self.premises(batch, how, self.adam.steps() + before.gradient_steps());
         let edges = &mut self.scratch.get_mut().edges;
+        let aside = edges.set_aside(&self.device, &before.rows).map(|places| (before.number, places));
         edges.restore(&self.device);
         let places = edges.place(&self.device, &batch.rows);
         edges.begin_to_choose();
@@ -114,21 +130,26 @@ impl Trainer {
             return None;
         }
         let mut phases = PhaseSeconds::default();
-        let how = How::with_dropout(dropout);
         let step =
             work.record_ahead(|| self.compute((batch, Some(before)), places.as_ref(), &mut phases, how))?;
         let columns = batch.neighborhood.on_gpu().cloned();
-        Some(StepAhead { step, places, columns, phases, premises })
+        Some(StepAhead { step, places, aside, columns, phases, premises })
     }
 
     /// Has the GPU begin the step of `next`, which nothing comes before, if it was recorded for what is so now.
     pub(super) fn begin(&mut self, next: &PreparedBatch) {
-        self.begun = self.launch_ahead(next, self.next_dropout());
+        self.begun = self.launch_ahead(next, How::with_dropout(self.next_dropout()));
     }
 
     /// Whether the step of `batch` has begun.
     pub(super) fn has_begun(&self, batch: &PreparedBatch) -> bool {
         self.begun.as_ref().is_some_and(|begun| begun.batch == batch.number)
+    }
+
+    /// Whether the step of `batch` is recorded and waits for its launch.
+    #[must_use]
+    pub fn has_recorded(&self, batch: &PreparedBatch) -> bool {
+        batch.has_rows() && self.ahead.as_ref().is_some_and(|ahead| ahead.premises.batch == batch.number)
     }
 
     /// Gives up the step that was recorded ahead, if one was: what it was recorded for changes.
@@ -167,19 +188,19 @@ impl Trainer {
         &mut self,
         batch: &PreparedBatch,
         phases: &mut PhaseSeconds,
-        dropout: [u64; 2],
+        how: How,
     ) -> Option<Result<StepOutput, ExchangeError>> {
-        let begun = self.begun.take().or_else(|| self.launch_ahead(batch, dropout))?;
+        let begun = self.begun.take().or_else(|| self.launch_ahead(batch, how))?;
         let PhaseSeconds { forward, backward, optimizer, .. } = begun.phases;
         *phases = PhaseSeconds { forward, backward, optimizer, ..*phases };
         Some(begun.output)
     }
 
     /// Launches the step of `batch` if it was recorded for what is so now.
-    fn launch_ahead(&mut self, batch: &PreparedBatch, dropout: [u64; 2]) -> Option<BegunStep> {
-        let StepAhead { step, places, columns, phases, premises } = self.ahead.take()?;
+    fn launch_ahead(&mut self, batch: &PreparedBatch, how: How) -> Option<BegunStep> {
+        let StepAhead { step, places, columns, phases, premises, .. } = self.ahead.take()?;
         let Device::Cuda(work) = &self.device else { return None };
-        if premises != self.premises(batch, dropout, self.adam.steps()) {
+        if premises != self.premises(batch, how, self.adam.steps()) {
             return None;
         }
         let output = work.launch_ahead(step);

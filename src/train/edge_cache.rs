@@ -85,6 +85,16 @@ impl EdgeCache {
         self.placed(device, rows, |open, work, round, next| open.place(work, (rows.version(), round), next))
     }
 
+    /// The rows of messages that a batch leaves, for readers to be given what these make of its nodes, wherever the rows
+    /// of later batches are placed. `None` where [`place`](Self::place) is no better.
+    pub fn set_aside(&mut self, device: &Device, rows: &FeatureRows) -> Option<EdgePlaces> {
+        let messages = rows.next_messages();
+        if messages.is_empty() {
+            return None;
+        }
+        Some(self.place(device, rows)?.only(messages, rows.edges().len()))
+    }
+
     /// Has the batch that was placed last placed anew: its rows are not there.
     pub fn misplaced(&mut self) {
         self.open.iter_mut().for_each(|open| open.edges.clear());
@@ -206,12 +216,12 @@ impl Open {
         (version, round): (u64, &RoundRows<'_>),
         next: Option<&Foreseen>,
     ) -> Option<EdgePlaces> {
-        self.keep(version);
-        if self.edges.is_empty() || self.edges != round.ids {
+        if self.version != version || self.edges.is_empty() || self.edges != round.ids {
+            // A pass whose step is still to be launched reads the rows of its own batch.
+            let table = Arc::get_mut(&mut self.table)?.on_gpu_mut().ok()?;
             self.edges.clear();
             (self.places, self.chose) = (None, false);
-            // A tape that is still alive reads the rows of its own batch.
-            let table = Arc::get_mut(&mut self.table)?.on_gpu_mut().ok()?;
+            keep(&mut self.rows, &mut self.version, version);
             let next = next.map_or(&[][..], |next| &next.edges);
             let places = self.rows.rows().round(work, table, round, next);
             self.edges.extend_from_slice(round.ids);
@@ -225,22 +235,20 @@ impl Open {
         work: &Arc<CudaWork>,
         (version, round): (u64, &RoundRows<'_>),
     ) -> Option<EdgePlaces> {
-        self.keep(version);
+        let table = Arc::get_mut(&mut self.table)?.on_gpu_mut().ok()?;
+        keep(&mut self.rows, &mut self.version, version);
         // Its rows may lie where the last batch has some.
         self.edges.clear();
         self.places = None;
-        let table = Arc::get_mut(&mut self.table)?.on_gpu_mut().ok()?;
         let places = self.rows.rows().glance(work, table, round)?;
         Some(EdgePlaces::new(self.table.clone(), places.into()))
     }
+}
 
-    /// Drops the rows of another version.
-    fn keep(&mut self, version: u64) {
-        if self.version != version {
-            self.version = version;
-            self.rows.rows().forget();
-            self.edges.clear();
-        }
+/// Drops the rows of another version than `version`.
+fn keep(rows: &mut Chooser, known: &mut u64, version: u64) {
+    if std::mem::replace(known, version) != version {
+        rows.rows().forget();
     }
 }
 

@@ -1,7 +1,7 @@
 //! What [`Trainer`] computes without learning: embeddings, and scores that change no state.
 
 use super::orders::Order;
-use super::pass::{How, Pass, embed, in_parts};
+use super::pass::{How, Pass, embed};
 use super::prepare::PreparedBatch;
 use super::ranks::RanksError;
 use super::shards::Sharded;
@@ -124,8 +124,7 @@ impl Trainer {
 
     /// Takes the step that `batch` was prepared for, and reports the scores of [`Self::score_prepared`] before it.
     /// Where a training step drops values, its own are others: then the pairs are embedded twice, from one table of
-    /// memory rows. A pass of its own computes them where the step defers gradients, and on a GPU, where that runs
-    /// while the step is recorded.
+    /// memory rows. A pass of its own computes them where the step defers gradients.
     ///
     /// # Errors
     /// As [`Self::step_prepared`].
@@ -148,11 +147,10 @@ impl Trainer {
         }
         self.check_order(batch)?;
         self.hand_out(Order::TestAndStep, batch)?;
-        if in_parts(&self.model) && !self.defers() {
+        if !self.defers() {
             return self.take_step(batch, true, meanwhile);
         }
         let asked = self.ask_scores(&self.model, batch)?;
-        // On a GPU the step's end is the pass's, too.
         let report = self.take_step(batch, false, meanwhile)?;
         let (positive, negative) = batch.halves(asked);
         Ok(StepReport { positive, negative, ..report })

@@ -111,7 +111,7 @@ impl Lookahead {
         Self { helper, publishes: false, ready, queue, spare: Vec::new() }
     }
 
-    /// The same, for steps whose nodes are published; no step is recorded ahead then.
+    /// The same, for steps whose nodes are published.
     #[must_use]
     pub fn publishing(self) -> Self {
         Self { publishes: true, ..self }
@@ -169,7 +169,7 @@ impl Lookahead {
     ) -> Result<(), E> {
         let preparer = trainer.preparer();
         let preparer = if self.publishes { preparer.publishing() } else { preparer };
-        let at_hand = if trainer.wants_batches_early() && !self.publishes { 2 } else { 1 };
+        let at_hand = if trainer.wants_batches_early() { 2 } else { 1 };
         loop {
             let mut clock = Instant::now();
             if self.ready.is_empty() {

@@ -59,7 +59,7 @@ pub use publish::ComingRows;
 pub use rank_steps::{RANKS_MAX, not_shared};
 pub use ranks::RanksError;
 pub use save::{LoadError, SavedTrainer};
-pub use step::Meanwhile;
+pub use step::{GetReady, Meanwhile};
 pub use stream_negatives::{RECENT_EVENTS, Rivals, StreamNegatives};
 pub use trainer::{
     GRADIENT_DELAY_BATCHES, Negatives, PhaseSeconds, Positives, RankQuery, StepMode, StepReport, TrainError,

@@ -84,6 +84,8 @@ pub(super) struct Scored {
     pub logits: Var,
     /// Memory rows of the distinct nodes; `None` where no memory was read.
     pub fresh: Option<Var>,
+    /// What embeddings read of the distinct nodes, if there are any.
+    pub table: Option<Var>,
 }
 
 /// Whether passes of a model are computed in parts: on the CPU, of embeddings.
@@ -179,15 +181,22 @@ impl Pass<'_> {
 
     /// Scores all pairs on one tape.
     pub fn score(&self, tape: &mut Tape<'_>) -> Scored {
-        let (model, batch, all) = (self.model, self.batch, 0..self.batch.scored().len());
-        if !model.needs().embeds() {
-            return Scored { logits: self.logits(tape, None, &all), fresh: None };
+        if !self.model.needs().embeds() {
+            let all = 0..self.batch.scored().len();
+            return Scored { logits: self.logits(tape, None, &all), fresh: None, table: None };
         }
         let memory = self.memory(tape, 0..self.nodes());
         let table = self.table(tape, &memory, 0..self.nodes());
+        let logits = self.pair_logits(tape, table);
+        Scored { logits, fresh: Some(memory.rows()), table: Some(table) }
+    }
+
+    /// Logits of all pairs, given what embeddings read of the distinct nodes.
+    pub fn pair_logits(&self, tape: &mut Tape<'_>, table: Var) -> Var {
+        let events = 0..self.batch.scored().len();
         let embeddings = self.embed(tape, table, (0, None));
-        let [src, dst] = batch.pairs.of(batch.scored().len());
-        let logits = model.logits(tape, embeddings, src, dst);
-        Scored { logits: self.logits(tape, Some(logits), &all), fresh: Some(memory.rows()) }
+        let [src, dst] = self.batch.pairs.of(events.len());
+        let logits = self.model.logits(tape, embeddings, src, dst);
+        self.logits(tape, Some(logits), &events)
     }
 }

@@ -150,7 +150,8 @@ impl Trainer {
     /// If the batch was not prepared to be published, or the CPU computes.
     pub fn ask_rows(&self, model: &Model, batch: &PreparedBatch) -> Result<ComingRows, TrainError> {
         let Scratch { pool, edges, .. } = &mut *self.scratch.lock();
-        let places = edges.place(model.device(), &batch.rows);
+        let aside = self.ahead.as_ref().and_then(|ahead| ahead.set_aside(batch)).cloned();
+        let places = aside.or_else(|| edges.place(model.device(), &batch.rows));
         self.ask_rows_of(model, pool, batch.touched(), batch.rows.next_messages().at(places.as_ref()))
     }
 

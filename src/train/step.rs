@@ -20,6 +20,9 @@ use crate::event::NodeId;
 use crate::model::{Deferred, EdgePlaces, StateAfter};
 use crate::nn::{Mode, Tape, Tensor};
 
+/// Gets the batch ready whose step comes next, and returns it if it is.
+pub type GetReady<'a> = &'a mut dyn FnMut(&mut Trainer) -> Option<&'a PreparedBatch>;
+
 /// What is done while a GPU computes a step.
 #[derive(Default)]
 pub struct Meanwhile<'a> {
@@ -27,8 +30,8 @@ pub struct Meanwhile<'a> {
     pub next: Option<&'a PreparedBatch>,
     /// Whether nothing else is asked of the trainer before that step: the GPU may begin it.
     pub begins: bool,
-    /// Has a batch foreseen that gets ready meanwhile, for example.
-    pub work: Option<&'a mut dyn FnMut(&mut Trainer)>,
+    /// Asked for that batch where it is not ready before.
+    pub get_ready: Option<GetReady<'a>>,
 }
 
 impl Trainer {
@@ -87,7 +90,7 @@ impl Trainer {
         batch: &PreparedBatch,
         next: Option<&PreparedBatch>,
     ) -> Result<StepReport, TrainError> {
-        self.step_while(batch, Meanwhile { next, begins: true, work: None })
+        self.step_while(batch, Meanwhile { next, begins: true, get_ready: None })
     }
 
     pub(super) fn step_while(
@@ -184,6 +187,12 @@ impl Trainer {
         sample.on_gpu().is_none() && sample.readers().parts() == cut
     }
 
+    /// Whether all stages are done of preparing `batch` for the step that comes next.
+    #[must_use]
+    pub fn is_ready(&self, batch: &PreparedBatch) -> bool {
+        batch.has_rows() && self.check_order(batch).is_ok()
+    }
+
     /// Whether `batch` holds the rows of just those messages that a step would apply now.
     pub(super) fn check_order(&self, batch: &PreparedBatch) -> Result<(), TrainError> {
         // A batch without events reads nothing.
@@ -209,7 +218,7 @@ impl Trainer {
     /// the next batch is recorded, if that is known.
     pub(super) fn score(
         &mut self,
-        (batch, Meanwhile { next, begins, work }): (&PreparedBatch, Meanwhile<'_>),
+        (batch, Meanwhile { next, begins, get_ready }): (&PreparedBatch, Meanwhile<'_>),
         report: &mut StepReport,
         how: How,
     ) -> Result<Result<(), String>, TrainError> {
@@ -217,18 +226,16 @@ impl Trainer {
         if self.begun.is_none() {
             self.state.mirror.bring_up_to_date(&device, &self.state.memory, &self.state.mailbox);
         }
-        let launched = self.begun_or_recorded(batch, phases, how.dropout);
+        let launched = self.begun_or_recorded(batch, phases, how);
         let asked = launched.unwrap_or_else(|| self.ask(batch, phases, how));
         let StepOutput { loss, logits, tested, fresh, update } = asked.map_err(RanksError::from)?;
         let [loss, logits] = [loss, logits].map(Tensor::fetch);
         let (tested, fresh) = (tested.map(Tensor::fetch), fresh.map(Tensor::fetch));
         let update = update.fetch();
         let mut clock = Instant::now();
-        if let Some(work) = work {
-            work(self);
-        }
+        let next = next.or_else(|| get_ready.and_then(|get_ready| self.while_computing(get_ready)));
         self.scratch.get_mut().edges.begin_to_choose();
-        let ahead = next.and_then(|next| self.record_ahead(next, batch));
+        let ahead = next.and_then(|next| self.record_ahead((next, how.tests), batch));
         // That step has the time of its recording.
         let recording = ahead.as_ref().map_or(0.0, StepAhead::seconds);
         let [loss, logits] = [loss, logits].map(|coming| coming.wait().0);
@@ -254,6 +261,15 @@ impl Trainer {
         self.ahead = ahead;
         report.phases.settle = lap(&mut clock) - recording;
         Ok(learned)
+    }
+
+    /// Has the next batch get ready.
+    fn while_computing<'b>(&mut self, get_ready: GetReady<'b>) -> Option<&'b PreparedBatch> {
+        let Device::Cuda(work) = &self.device else { return None };
+        self.computed = work.mark();
+        let next = get_ready(self);
+        self.computed = None;
+        next
     }
 
     /// Asks for all of a step.
@@ -291,7 +307,7 @@ impl Trainer {
             |before| StateAfter::batch(&self.state, &before.touched, before.positives()),
         );
         let pass = Pass { model: &self.model, state, batch, places, precision, how };
-        debug_assert!(!how.tests || pass.has_parts() && matches!(how.apply, Apply::All), "a test in parts");
+        debug_assert!(!how.tests || matches!(how.apply, Apply::All), "a test of other rows");
         // Positives are seeds, so each touched node has a slot.
         let slot = |&node: &NodeId| batch.neighborhood.nodes().slot(node).unwrap_or_default();
         let touched = || batch.touched().iter().map(slot).collect::<Vec<u32>>();
@@ -319,6 +335,7 @@ impl Trainer {
             let scored = pass.score(&mut tape);
             let loss = tape.pair_loss(scored.logits, batch.scored().len());
             let fresh = scored.fresh.map(|rows| tape.gather(rows, touched()));
+            let table = scored.table.filter(|_| how.tests).map(|table| tape.share(table).0);
             phases.forward = lap(&mut clock);
             if learn {
                 self.gradients.start_over();
@@ -326,7 +343,16 @@ impl Trainer {
                 phases.backward = lap(&mut clock);
             }
             let [loss, logits] = [loss, scored.logits].map(|var| tape.take_value(var));
-            (loss, logits, None, fresh.map(|var| tape.take_value(var)))
+            let fresh = fresh.map(|var| tape.take_value(var));
+            drop(tape);
+            let tested = table.map(|table| {
+                let mut tape = Tape::pooled(&self.device, &self.model.parameters, Mode::Inference, pool);
+                let table = tape.shared_leaf(table, false);
+                let logits = pass.pair_logits(&mut tape, table);
+                tape.take_value(logits)
+            });
+            phases.forward += lap(&mut clock);
+            (loss, logits, tested, fresh)
         };
         let mut clock = Instant::now();
         let gradient_steps = self.adam.steps() + before.map_or(0, PreparedBatch::gradient_steps);

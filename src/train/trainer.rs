@@ -28,7 +28,7 @@ pub use super::report::{PhaseSeconds, StepReport};
 use super::schedule::Schedule;
 use super::shards::Shard;
 use crate::device::Device;
-use crate::device::cuda::CudaError;
+use crate::device::cuda::{CudaError, Event};
 use crate::device::matmul::Precision;
 use crate::event::{EventTime, NodeId};
 use crate::model::{
@@ -175,6 +175,8 @@ pub struct Trainer {
     pub(super) ahead: Option<StepAhead>,
     /// The next step, if the GPU has begun it.
     pub(super) begun: Option<BegunStep>,
+    /// Behind the step that a GPU computes, while the next batch gets ready.
+    pub(super) computed: Option<Event>,
     /// The last weights that the CPU saw, if a GPU computes.
     pub(super) known: Mutex<Option<Weights>>,
     /// Published weights on the GPU, if one computes.
@@ -243,6 +245,7 @@ impl Trainer {
             fresh_on_gpu: None,
             ahead: None,
             begun: None,
+            computed: None,
             known: Mutex::new(known),
             placed,
             rows,
@@ -338,6 +341,12 @@ impl Trainer {
     pub fn defers(&self) -> bool {
         let delays = self.options.gradient_delay_batches > 0 && self.device == Device::Cpu;
         delays && self.state.memory.dimension() > 0
+    }
+
+    /// Whether a GPU still computes the step beside which the next batch gets ready (see [`GetReady`](super::GetReady)).
+    #[must_use]
+    pub fn is_computing(&self) -> bool {
+        self.computed.as_ref().is_some_and(|computed| computed.is_over().is_ok_and(|is_over| !is_over))
     }
 
     /// Where the model computes.

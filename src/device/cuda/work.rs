@@ -29,6 +29,7 @@ use super::memory::CudaBuffer;
 use super::pace::Pace;
 use super::pooled_buffer::PooledBuffer;
 use super::staging::Staging;
+use super::stream::Event;
 use crate::device;
 
 /// The least memory that is kept, in bytes.
@@ -195,6 +196,17 @@ impl CudaWork {
             pace.is_over(Instant::now())
         }
         fault.map_or(Ok(()), Err)
+    }
+
+    /// A place behind all that was asked for; none after a fault.
+    #[must_use]
+    pub fn mark(&self) -> Option<Event> {
+        let mut mark = None;
+        self.run(|(_, stream)| {
+            mark = Some(stream.record()?);
+            Ok(())
+        });
+        mark
     }
 
     /// Waits until all that was asked for is done, also after a fault.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use evergraph::device::cuda::{CudaWork, GpuColumn};
+use evergraph::device::cuda::{CudaWork, GpuColumn, Launching};
 use evergraph::device::{Device, rng};
 use evergraph::event::{EdgeBatch, EdgeId, EventTime, NodeId, Op};
 use evergraph::feature::FeatureStore;
@@ -31,7 +31,7 @@ use evergraph::train::{
 use prometheus::IntCounterVec;
 
 use super::train::{on_gpu, small_mixer, small_tgat};
-use super::{fresh_gpu, gpu};
+use super::{fresh_gpu, gpu, real_gpu};
 use crate::skip::skipped;
 use crate::tgn_stream::{options, tgn};
 
@@ -485,9 +485,14 @@ impl Rig {
         until(&|| turns.load(Ordering::Acquire) > turn);
     }
 
-    /// A loop on `device`, which counts how often that is lost.
-    fn learner(&self, folder: &Path, (device, room): (&Device, Room), lost: &Arc<AtomicUsize>) -> Learner {
-        let trained = TrainerOptions { gradient_delay_batches: 0, ..options() };
+    /// A loop of `model` on `device`, which counts how often that is lost.
+    fn learner(
+        &self,
+        folder: &Path,
+        (model, device, room): (TgnOptions, &Device, Room),
+        lost: &Arc<AtomicUsize>,
+    ) -> Learner {
+        let trained = TrainerOptions { model: model.into(), gradient_delay_batches: 0, ..options() };
         let mut trainer = Trainer::new(trained, device).unwrap();
         let lost = lost.clone();
         room.give(&mut trainer);
@@ -557,11 +562,11 @@ struct Loop {
 }
 
 /// Has a loop learn a stream, some of which was there before it began.
-fn learn(device: &Device, room: Room) -> Loop {
+fn learn(model: TgnOptions, device: &Device, room: Room) -> Loop {
     let (folder, lost) = (tempfile::tempdir().unwrap(), Arc::new(AtomicUsize::new(0)));
     let (mut rig, stop, turns) = (Rig::new(folder.path()), AtomicBool::new(false), AtomicUsize::new(0));
     rig.append(12);
-    let learner = rig.learner(folder.path(), (device, room), &lost);
+    let learner = rig.learner(folder.path(), (model, device, room), &lost);
     std::thread::scope(|scope| {
         let ended = scope.spawn(|| {
             learner.run(&stop, || {
@@ -594,15 +599,27 @@ fn learn(device: &Device, room: Room) -> Loop {
 
 #[test]
 fn a_loop_learns_the_same_with_its_samples_and_rows_from_a_gpu() {
-    let expected = learn(&on_gpu(), Room::default());
-    let gathered = expected.rows[1];
-    assert!(expected.samples[0] == 0 && gathered > 1_000, "{:?}, {gathered}", expected.samples);
-    let found = learn(&on_gpu(), ALL);
-    assert!(found.samples[0] > 20 && found.samples[1] == 0, "{:?}", found.samples);
-    assert_eq!(found.rows, [gathered, 0]);
-    assert!(found.restored > 100, "{}", found.restored);
-    assert!(found.seen == expected.seen && found.times == expected.times, "bit for bit");
-    assert_eq!((expected.lost, found.lost), (0, 0));
+    // Where rows of nodes are read, no step is recorded ahead.
+    for model in [tgn(), TgnOptions { node_feature_dim: 0, ..tgn() }] {
+        let [in_turn, ahead] = [Launching::Graph, Launching::Ahead].map(|how| {
+            let work = CudaWork::new(gpu());
+            work.launch_steps(how);
+            work
+        });
+        let expected = learn(model, &Device::Cuda(in_turn), Room::default());
+        let gathered = expected.rows[1];
+        assert!(expected.samples[0] == 0 && gathered > 1_000, "{:?}, {gathered}", expected.samples);
+        let found = learn(model, &Device::Cuda(ahead.clone()), ALL);
+        assert!(found.samples[0] > 20 && found.samples[1] == 0, "{:?}", found.samples);
+        assert_eq!(found.rows, [gathered, 0]);
+        assert!(found.seen == expected.seen && found.times == expected.times, "bit for bit");
+        assert_eq!((expected.lost, found.lost), (0, 0));
+        println!("{} rows restored, {:?}", found.restored, ahead.recorded());
+        let looks_ahead = real_gpu().is_some() && model.node_feature_dim == 0;
+        // Behind every second step comes a replay.
+        let [restored, least] = if looks_ahead { [20, 3] } else { [100, 0] };
+        assert!(found.restored > restored && ahead.recorded().ahead >= least, "{}", found.restored);
+    }
 }
 
 /// The stand-in driver loses the device while somebody waits for rows to publish.
@@ -612,7 +629,7 @@ fn a_loop_on_a_device_that_is_lost() {
     if std::env::var_os("EVERGRAPH_STANDIN_FAIL_BLOCKING").is_none() {
         return skipped("there is no stand-in driver on the path of libraries");
     }
-    let [there, here] = [on_gpu(), Device::Cpu].map(|device| learn(&device, ALL));
+    let [there, here] = [on_gpu(), Device::Cpu].map(|device| learn(tgn(), &device, ALL));
     assert_eq!((there.lost, here.lost), (1, 0));
     assert!(there.times == here.times && here.times.iter().flatten().count() > 20, "{:?}", there.times);
     assert!(there.seen.iter().flatten().all(|bits| f32::from_bits(*bits).is_finite()));

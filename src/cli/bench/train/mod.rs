@@ -121,10 +121,6 @@ impl TrainArgs {
     fn model(&self) -> anyhow::Result<ModelOptions> {
         let name = name_of(self.model);
         let wrong = || format!("--model {name} is a baseline and not trained; `evergraph eval` times it");
-        ensure!(
-            self.alone || self.launch != Launch::Ahead,
-            "--launch ahead is for --alone: where rows are published after each step, none is recorded ahead"
-        );
         let walk = self.model == ModelName::Walk && self.embedding_dimension.is_some();
         ensure!(
             !walk,
@@ -157,7 +153,7 @@ enum Prepare {
 enum Launch {
     /// The way that took the least time in trials of some steps
     Auto,
-    /// As a graph that is recorded while the step before is computed; only with --alone
+    /// As a graph that is recorded while the step before is computed
     Ahead,
     /// Recorded as a graph, with one launch
     Graph,
@@ -347,7 +343,7 @@ fn train(
     let (mut epoch, mut batches) = (Epoch::default(), 0_u32);
     let step = |trainer: &mut Trainer, batch: &PreparedBatch, next: Option<&PreparedBatch>| match &mut served
     {
-        Some(served) => served.step(trainer, batch),
+        Some(served) => served.step(trainer, (batch, next)),
         None => trainer.step_and_begin(batch, next),
     };
     let order = Order { columns, destinations, seed, batch_events: args.batch_events as usize, first: 0 };

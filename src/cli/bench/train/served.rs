@@ -51,11 +51,15 @@ impl Served {
         self.states.bytes()
     }
 
-    /// Takes the step of a batch that was prepared to be published.
-    pub fn step(&mut self, trainer: &mut Trainer, batch: &PreparedBatch) -> Result<StepReport, TrainError> {
+    /// Takes the step of a batch that was prepared to be published, where the `next` one may be known.
+    pub fn step(
+        &mut self,
+        trainer: &mut Trainer,
+        (batch, next): (&PreparedBatch, Option<&PreparedBatch>),
+    ) -> Result<StepReport, TrainError> {
         let (before, rivals) = seconds(|| self.gate.rivals(trainer, batch));
         let judged = rivals?.is_some();
-        let report = trainer.step_prepared(batch)?;
+        let report = trainer.step_before(batch, next)?;
         let (after, promoted) = seconds(|| if judged { self.judge(trainer) } else { Ok(false) });
         self.gate_seconds += before + after;
         let promoted = promoted?;
