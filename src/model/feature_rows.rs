@@ -11,6 +11,7 @@
 //! Does not know where rows are stored: the caller fetches.
 
 mod kept;
+mod messages;
 mod passed;
 
 use std::ops::Range;
@@ -23,7 +24,7 @@ pub use self::kept::{KeptRows, SentRows};
 pub use self::passed::RowsOfRank;
 use super::device_rows::Located;
 use super::limit::limit;
-use super::{EMPTY_SLOT, MessageRows, Needs, Neighborhood, edge_types};
+use super::{EMPTY_SLOT, Needs, Neighborhood, edge_types};
 use crate::device::Device;
 use crate::device::cuda::RowsInPlace;
 use crate::event::{EdgeId, EventTime, NodeId};
@@ -57,6 +58,8 @@ pub struct FeatureRows {
     messages: Vec<u32>,
     /// Those edges themselves; [`MessageFlowGraph::NO_EDGE`] where nothing waits.
     message_edges: Vec<EdgeId>,
+    /// Times of their events.
+    message_times: Vec<EventTime>,
     /// Number of the edge of each message that the batch itself will leave, or of which it will leave means.
     next_messages: Vec<u32>,
     /// `[distinct edges, edge_feature_dim]`, bounded; `None` if edges have no features. With rows in place, those of
@@ -83,6 +86,7 @@ impl FeatureRows {
         self.slots.clear();
         self.messages.clear();
         self.message_edges.clear();
+        self.message_times.clear();
         self.next_messages.clear();
         self.in_place = None;
     }
@@ -121,53 +125,6 @@ impl FeatureRows {
         for slot in runs.flatten().filter(|slot| graph.edges[*slot] != MessageFlowGraph::NO_EDGE) {
             self.slots[slot] = self.number(graph.edges[slot]);
         }
-    }
-
-    /// Numbers the edges of the messages that wait for those of the `nodes` that are `read`; `pending` returns the
-    /// event that left it. Messages of events before `since` have no features.
-    pub fn index_messages(
-        &mut self,
-        (nodes, read): (&[NodeId], Range<usize>),
-        since: EventTime,
-        pending: impl Fn(NodeId) -> Option<(EdgeId, EventTime)>,
-    ) {
-        self.messages.clear();
-        self.message_edges.clear();
-        for (place, event) in nodes.iter().map(|&node| pending(node)).enumerate() {
-            let number = match event {
-                Some(event) if read.contains(&place) => self.index_message(event, since),
-                _ => EMPTY_SLOT,
-            };
-            self.messages.push(number);
-            self.message_edges.push(event.map_or(MessageFlowGraph::NO_EDGE, |(edge, _)| edge));
-        }
-    }
-
-    /// Numbers the edges of `events`, whose messages (or means of them) the batch will leave for its nodes, so that
-    /// their memory can be published after the batch. Messages of events before `since` have no features.
-    pub fn index_next_messages(
-        &mut self,
-        since: EventTime,
-        events: impl Iterator<Item = (EdgeId, EventTime)>,
-    ) {
-        self.next_messages.clear();
-        for event in events {
-            let number = self.index_message(event, since);
-            self.next_messages.push(number);
-        }
-    }
-
-    /// Whether the messages that were numbered for `nodes` are those that wait: `pending` returns the event that left
-    /// one.
-    #[must_use]
-    pub fn has_messages_of(
-        &self,
-        pending: impl Fn(NodeId) -> Option<(EdgeId, EventTime)>,
-        nodes: &[NodeId],
-    ) -> bool {
-        let waits = |node| pending(node).map_or(MessageFlowGraph::NO_EDGE, |(edge, _)| edge);
-        self.message_edges.len() == nodes.len()
-            && self.message_edges.iter().zip(nodes).all(|(&edge, &node)| edge == waits(node))
     }
 
     /// The distinct edges that were numbered; [`MessageFlowGraph::NO_EDGE`] among them if one counts as zeros.
@@ -345,19 +302,6 @@ impl FeatureRows {
         self.slots[..slots].iter().map(number).collect()
     }
 
-    /// The rows of the pending messages, in the order of the nodes they were numbered for.
-    #[must_use]
-    pub fn messages(&self) -> MessageRows<'_> {
-        MessageRows { rows: self.rows_here(), types: &self.types, numbers: &self.messages, places: None }
-    }
-
-    /// The rows of the messages that the batch will leave, in the order they were numbered.
-    #[must_use]
-    pub fn next_messages(&self) -> MessageRows<'_> {
-        let numbers = &self.next_messages;
-        MessageRows { rows: self.rows_here(), types: &self.types, numbers, places: None }
-    }
-
     /// The rows of all edges, if they are here.
     fn rows_here(&self) -> Option<&Tensor> {
         self.edge_rows.as_deref().filter(|_| self.in_place.is_none())
@@ -380,10 +324,6 @@ impl FeatureRows {
         (numbers + rows + places) * size_of::<f32>()
             + (self.edges.capacity() + self.message_edges.capacity()) * size_of::<u64>()
             + self.numbers.allocation_size()
-    }
-
-    fn index_message(&mut self, (edge, time): (EdgeId, EventTime), since: EventTime) -> u32 {
-        self.number(if time < since { MessageFlowGraph::NO_EDGE } else { edge })
     }
 
     fn number(&mut self, edge: EdgeId) -> u32 {

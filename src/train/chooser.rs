@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 
-use super::edge_cache::Foreseen;
+use super::foreseen::Foreseen;
 use crate::feature::cache::GpuRows;
 
 /// The directory of edge rows on a GPU, and a thread beside it.

@@ -15,14 +15,16 @@
 //!
 //! A batch that is read more than once, by rivals, without dropout and by its step, is placed once.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
+use crossbeam_channel::Sender;
+
 use super::chooser::Chooser;
+use super::foreseen::{Coming, Foreseen};
 use super::prepare::PreparedBatch;
 use super::trainer::{TrainError, Trainer};
 use crate::device::Device;
-use crate::device::cuda::{CudaWork, RowsInPlace};
+use crate::device::cuda::CudaWork;
 use crate::event::EdgeId;
 use crate::feature::FeatureStore;
 use crate::feature::cache::{GpuRowCounts, RoundRows};
@@ -35,29 +37,7 @@ pub(super) struct EdgeCache {
     budget: u64,
     open: Option<Open>,
     /// The batches after the one that is placed next, as far as they are known.
-    coming: VecDeque<Foreseen>,
-}
-
-/// What a later batch reads.
-pub(super) struct Foreseen {
-    pub edges: Vec<u64>,
-    /// Where the rows are in the host's memory, if the GPU reads them there, and of which version of the store.
-    pub in_place: Option<(RowsInPlace, u64)>,
-    /// For each row all ones if the GPU reads it in place. The others come with their round.
-    pub here: Vec<u32>,
-}
-
-impl Foreseen {
-    /// The rows and their version; none where the GPU reads nothing in place.
-    pub fn round(&self) -> Option<(RoundRows<'_>, u64)> {
-        let (rows, version) = self.in_place.as_ref()?;
-        Some((RoundRows { ids: &self.edges, in_place: Some((rows, &self.here)), values: &[] }, *version))
-    }
-
-    /// Bytes of host memory.
-    pub fn bytes(&self) -> usize {
-        self.edges.capacity() * size_of::<u64>() + self.here.capacity() * size_of::<u32>()
-    }
+    coming: Coming,
 }
 
 /// A table on a GPU and what is in it.
@@ -85,8 +65,8 @@ impl EdgeCache {
         self.placed(device, rows, |open, work, round, next| open.place(work, (rows.version(), round), next))
     }
 
-    /// The rows of messages that a batch leaves, for readers to be given what these make of its nodes, wherever the rows
-    /// of later batches are placed. `None` where [`place`](Self::place) is no better.
+    /// The rows of messages that a batch leaves, of which rows for readers are made, in a table that stays when later
+    /// batches are placed. `None` where [`place`](Self::place) is no better.
     pub fn set_aside(&mut self, device: &Device, rows: &FeatureRows) -> Option<EdgePlaces> {
         let messages = rows.next_messages();
         if messages.is_empty() {
@@ -140,7 +120,8 @@ impl EdgeCache {
                 self.budget = 0;
             }
         }
-        self.open.as_mut().map(|open| (open, self.coming.front()))
+        let next = self.coming.front();
+        self.open.as_mut().map(|open| (open, next))
     }
 
     /// Chooses which rows of the foreseen batch [`restore`](Self::restore) brings in: where the batch that was placed
@@ -178,7 +159,7 @@ impl EdgeCache {
                 + open.edges.capacity() * size_of::<u64>()
                 + open.places.as_ref().map_or(0, |places| places.capacity()) * size_of::<u32>()
         });
-        open + self.coming.iter().map(Foreseen::bytes).sum::<usize>()
+        open + self.coming.bytes()
     }
 }
 
@@ -269,20 +250,18 @@ impl Trainer {
     /// just taken: what it reads stays on the GPU, or is brought there behind the step before it. Its messages are
     /// those that will wait.
     pub fn foresee(&mut self, edge_features: &FeatureStore, batch: &PreparedBatch) {
-        /// Batches whose steps are still to come when one more is announced.
-        const COMING: usize = 1;
+        let (needs, rows) = (self.model.needs(), self.rows.as_deref());
         let edges = &mut self.scratch.get_mut().edges;
-        if edges.open.is_none() {
-            return;
+        if edges.open.is_some() {
+            edges.coming.push(Foreseen::of(&needs, rows, edge_features, &batch.rows));
         }
-        let (known, version, needs) = (batch.rows.edges(), edge_features.version(), self.model.needs());
-        let rows = self.rows.as_ref().and_then(|rows| rows.foresee(&needs, edge_features, known));
-        let in_place = |rows: &RowsInPlace, row| if rows.has(row) { u32::MAX } else { 0 };
-        let here = rows.iter().flat_map(|rows| (0..rows.len()).map(|row| in_place(rows, row))).collect();
-        let in_place = rows.map(|rows| (rows, version));
-        // Announced and never stepped.
-        edges.coming.drain(..edges.coming.len().saturating_sub(COMING));
-        edges.coming.push_back(Foreseen { edges: known.to_vec(), in_place, here });
+    }
+
+    /// As [`foresee`](Self::foresee), for a thread that finds out what the batch reads, and sends it; `None` where
+    /// nobody wants to know.
+    pub(super) fn foresee_by(&mut self) -> Option<Sender<Foreseen>> {
+        let edges = &mut self.scratch.get_mut().edges;
+        edges.open.as_ref().map(|_| edges.coming.push_sender())
     }
 
     /// Brings rows of the batch that was foreseen to the GPU, behind all that was asked of it.

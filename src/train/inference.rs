@@ -1,11 +1,11 @@
 //! What [`Trainer`] computes without learning: embeddings, and scores that change no state.
 
+use super::meanwhile::Meanwhile;
 use super::orders::Order;
 use super::pass::{How, Pass, embed};
 use super::prepare::PreparedBatch;
 use super::ranks::RanksError;
 use super::shards::Sharded;
-use super::step::Meanwhile;
 use super::trainer::{
     Negatives, Positives, RankQuery, Scratch, StepMode, StepReport, TrainError, Trainer, World,
 };

@@ -1,8 +1,8 @@
 //! [`Lookahead`]: prepares the next batches while one is trained on, wherever the next batches are known.
 //!
 //! ```text
-//! step thread   | expect i+1 |  step i                                          | expect i+2 |  step i+1
-//! other thread  |            |  sample i+2, announce its rows, gather i+1       |            |  …
+//! step thread   | note messages of i+1 |  step i                                           | note messages of i+2 | …
+//! other thread  |                      |  number those, sample i+2, announce, gather i+1   |                      | …
 //! ```
 //!
 //! A batch is sampled two steps before its own and gathered one step before: between the two, the feature store knows
@@ -18,6 +18,9 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
+use crossbeam_channel::Sender;
+
+use super::foreseen::Foreseen;
 use super::prepare::{PreparedBatch, Preparer};
 use super::trainer::{StepReport, TrainError, Trainer, World};
 
@@ -185,16 +188,17 @@ impl Lookahead {
                 self.ready.extend(self.queue.pop_front());
             }
             self.make_ready(trainer, &preparer, world)?;
+            let mut foreseen = None;
             if let Some(next) = self.queue.front_mut() {
                 let before = self.ready.iter().rev().collect::<Vec<_>>();
-                preparer.expect_behind(&before, &trainer.state().mailbox, next);
-                trainer.foresee(world.edge_features, next);
+                preparer.note_behind(&before, &trainer.state().mailbox, next);
+                foreseen = trainer.foresee_by();
             }
             let late = clock.elapsed().as_secs_f64();
             let Self { helper, ready, queue, spare, .. } = self;
             let [batch, next] = [0, 1].map(|place| ready.get(place));
             let Some(batch) = batch else { return Ok(()) };
-            let prepare = || ahead(&preparer, world, queue, spare, &mut source);
+            let prepare = || ahead(&preparer, world, (queue, spare), &mut source, foreseen);
             let (prepared, report, waited) = helper.beside(prepare, || step(trainer, batch, next));
             let seconds = super::prepare::lap(&mut clock);
             each(Turn { batch, report: report?, seconds, waited_seconds: late + waited })?;
@@ -240,18 +244,22 @@ impl Lookahead {
     }
 }
 
-/// Samples as many batches as belong into `queue`, announces their rows, and gathers the first.
+/// Samples as many batches as belong into `queue`, announces their rows, and gathers the first, whose messages were
+/// noted; what it reads is sent as `foreseen` before.
 fn ahead(
     preparer: &Preparer,
     world: &World<'_>,
-    queue: &mut VecDeque<PreparedBatch>,
-    spare: &mut Vec<PreparedBatch>,
+    (queue, spare): (&mut VecDeque<PreparedBatch>, &mut Vec<PreparedBatch>),
     source: &mut impl Source,
+    foreseen: Option<Sender<Foreseen>>,
 ) -> Result<(), TrainError> {
     /// Batches behind the one at its step and, where there is one, the one that is ready early.
     const DEPTH: usize = 2;
     let expected = queue.len().min(1);
     if let Some(next) = queue.front_mut() {
+        preparer.number_messages(next);
+        // Nobody waits for it where the step failed.
+        foreseen.map(|foreseen| foreseen.send(preparer.foreseen(world.edge_features, next)));
         preparer.announce(world, next);
     }
     while queue.len() < DEPTH {

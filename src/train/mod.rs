@@ -14,6 +14,8 @@ mod chooser;
 mod edge_cache;
 pub mod edgebank;
 pub mod evaluate;
+mod expect;
+mod foreseen;
 mod fresh;
 mod gpu;
 mod handing_over;
@@ -21,6 +23,7 @@ pub mod historical;
 mod inference;
 mod leading;
 pub mod lookahead;
+mod meanwhile;
 mod met;
 mod negative;
 mod orders;
@@ -52,6 +55,7 @@ pub mod trial;
 mod weight_update;
 
 pub use leading::FollowError;
+pub use meanwhile::{GetReady, Meanwhile};
 pub use met::{MetDestinations, met_share};
 pub use negative::DestinationPool;
 pub use prepare::{PreparedBatch, Preparer};
@@ -59,7 +63,6 @@ pub use publish::ComingRows;
 pub use rank_steps::{RANKS_MAX, not_shared};
 pub use ranks::RanksError;
 pub use save::{LoadError, SavedTrainer};
-pub use step::{GetReady, Meanwhile};
 pub use stream_negatives::{RECENT_EVENTS, Rivals, StreamNegatives};
 pub use trainer::{
     GRADIENT_DELAY_BATCHES, Negatives, PhaseSeconds, Positives, RankQuery, StepMode, StepReport, TrainError,

@@ -23,7 +23,7 @@ use super::trainer::{Negatives, Positives, StepMode, TrainError, Trainer, World}
 use crate::event::{EdgeId, EventTime, NodeId};
 use crate::feature::{Announced, FeatureStore};
 use crate::graph::RetentionBounds;
-use crate::model::{DeviceRows, FeatureRows, Interactions, Mailbox, Needs, Neighborhood, Touched};
+use crate::model::{DeviceRows, FeatureRows, Interactions, Needs, Neighborhood, Touched};
 
 /// Events, their negatives, and all that a step reads for them. Its buffers are reused for the next batch.
 #[derive(Debug)]
@@ -185,12 +185,12 @@ impl PreparedBatch {
 /// Prepares batches for a trainer. Needs nothing of it but its shape, so it can work beside it.
 #[derive(Clone, Debug)]
 pub struct Preparer {
-    needs: Needs,
+    pub(super) needs: Needs,
     publishes: bool,
     /// Places of the events that are scored, if not all are.
     scored: Option<Vec<u32>>,
     /// Where a GPU reads edge rows in place.
-    rows: Option<Arc<DeviceRows>>,
+    pub(super) rows: Option<Arc<DeviceRows>>,
     /// What is computed here, if several ranks share each batch.
     share: Option<Share>,
     /// Whether samples are cut into parts. A GPU computes none, and finds the nodes of the seeds side by side.
@@ -269,30 +269,6 @@ impl Preparer {
         let positives = Interactions { src: &src, dst: &dst, times: &times, edges: &[] };
         let negatives = Negatives { src: &other_src, dst: &other_dst };
         batch.pairs.seed(&mut batch.neighborhood, &positives, &negatives);
-    }
-
-    /// Notes which message will wait for each node of the batch when its step begins: the second stage.
-    /// `pending` returns the event that left it.
-    pub fn expect(&self, pending: impl Fn(NodeId) -> Option<(EdgeId, EventTime)>, batch: &mut PreparedBatch) {
-        if !self.needs.reads_messages() {
-            return;
-        }
-        batch.number = 0;
-        let mut clock = Instant::now();
-        let nodes = match batch.mode {
-            StepMode::StateOnly => batch.touched.nodes(),
-            StepMode::Train | StepMode::Score => batch.neighborhood.nodes().nodes(),
-        };
-        let read = batch.nodes_read(batch.share, nodes.len());
-        batch.rows.index_messages((nodes, read), batch.since, pending);
-        batch.gather_seconds += lap(&mut clock);
-    }
-
-    /// As [`expect`](Self::expect), while the steps of the batches `before` it are still to come or are computed, the
-    /// last of them first.
-    pub fn expect_behind(&self, before: &[&PreparedBatch], mailbox: &Mailbox, batch: &mut PreparedBatch) {
-        let left = |node| before.iter().find_map(|batch| batch.leaves(node));
-        self.expect(|node| left(node).or_else(|| mailbox.pending_event(node)), batch);
     }
 
     /// Announces to the feature stores the rows of `batch` that will be read soon, and copies those that are new to

@@ -8,10 +8,10 @@
 
 use std::ops::Range;
 
+use super::meanwhile::Meanwhile;
 use super::orders::Order;
 use super::pass::How;
 use super::prepare::PreparedBatch;
-use super::step::Meanwhile;
 use super::trainer::{StepReport, TrainError, Trainer};
 use crate::device::rng;
 

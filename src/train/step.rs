@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use super::ahead::StepAhead;
 use super::fresh::take_fresh;
+use super::meanwhile::Meanwhile;
 use super::orders::Order;
 use super::pass::{Apply, How, Memory, Pass, in_parts};
 use super::prepare::{PreparedBatch, lap};
@@ -19,20 +20,6 @@ use crate::device::exchange::ExchangeError;
 use crate::event::NodeId;
 use crate::model::{Deferred, EdgePlaces, StateAfter};
 use crate::nn::{Mode, Tape, Tensor};
-
-/// Gets the batch ready whose step comes next, and returns it if it is.
-pub type GetReady<'a> = &'a mut dyn FnMut(&mut Trainer) -> Option<&'a PreparedBatch>;
-
-/// What is done while a GPU computes a step.
-#[derive(Default)]
-pub struct Meanwhile<'a> {
-    /// The batch whose step comes next, where it is ready: that step may be recorded.
-    pub next: Option<&'a PreparedBatch>,
-    /// Whether nothing else is asked of the trainer before that step: the GPU may begin it.
-    pub begins: bool,
-    /// Asked for that batch where it is not ready before.
-    pub get_ready: Option<GetReady<'a>>,
-}
 
 impl Trainer {
     /// Takes one step with a batch of events and as many negatives. Events of a batch do not see one
@@ -261,15 +248,6 @@ impl Trainer {
         self.ahead = ahead;
         report.phases.settle = lap(&mut clock) - recording;
         Ok(learned)
-    }
-
-    /// Has the next batch get ready.
-    fn while_computing<'b>(&mut self, get_ready: GetReady<'b>) -> Option<&'b PreparedBatch> {
-        let Device::Cuda(work) = &self.device else { return None };
-        self.computed = work.mark();
-        let next = get_ready(self);
-        self.computed = None;
-        next
     }
 
     /// Asks for all of a step.

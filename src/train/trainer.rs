@@ -343,12 +343,6 @@ impl Trainer {
         delays && self.state.memory.dimension() > 0
     }
 
-    /// Whether a GPU still computes the step beside which the next batch gets ready (see [`GetReady`](super::GetReady)).
-    #[must_use]
-    pub fn is_computing(&self) -> bool {
-        self.computed.as_ref().is_some_and(|computed| computed.is_over().is_ok_and(|is_over| !is_over))
-    }
-
     /// Where the model computes.
     #[must_use]
     pub fn device(&self) -> &Device {

@@ -615,10 +615,12 @@ fn a_loop_learns_the_same_with_its_samples_and_rows_from_a_gpu() {
         assert!(found.seen == expected.seen && found.times == expected.times, "bit for bit");
         assert_eq!((expected.lost, found.lost), (0, 0));
         println!("{} rows restored, {:?}", found.restored, ahead.recorded());
-        let looks_ahead = real_gpu().is_some() && model.node_feature_dim == 0;
-        // Behind every second step comes a replay.
-        let [restored, least] = if looks_ahead { [20, 3] } else { [100, 0] };
-        assert!(found.restored > restored && ahead.recorded().ahead >= least, "{}", found.restored);
+        // A sample that comes when a GPU is done is too late; the stand-in driver waits. Behind every second step comes
+        // a replay.
+        let waits =
+            real_gpu().is_some() && std::env::var_os("EVERGRAPH_GPU").is_some_and(|set| set == "small");
+        let least = u64::from(waits && model.node_feature_dim == 0);
+        assert!(found.restored > 100 && ahead.recorded().ahead >= least, "{}", found.restored);
     }
 }
 
