@@ -66,7 +66,10 @@ impl Preparation {
         preparer: &Preparer,
         (before, edge_rows): (&[&PreparedBatch], &FeatureStore),
     ) {
-        preparer.expect_behind(before, &trainer.state().mailbox, &mut self.prepared);
+        // What is gathered was expected behind the same steps.
+        if !self.prepared.has_rows() {
+            preparer.expect_behind(before, &trainer.state().mailbox, &mut self.prepared);
+        }
         trainer.foresee(edge_rows, &self.prepared);
         self.foreseen = true;
     }
