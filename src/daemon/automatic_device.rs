@@ -41,7 +41,7 @@ pub(super) fn try_out(config: &Config, kernel_dir: PathBuf) -> Result<(Arc<Cuda>
     tracing::info!("a trial shows whether the GPU takes steps faster than the CPU");
     let options = cuda_options(config, Some(kernel_dir));
     let gpu = Cuda::open(0, &options).map_err(|error| error.to_string())?;
-    // Both ways to launch steps: a daemon takes the faster one, which it finds out in longer than a trial takes.
+    // Two ways to launch steps: a daemon takes the fastest of all, which it finds out in longer than a trial takes.
     let ways = [Launching::Graph, Launching::Direct].map(|launching| {
         let work = CudaWork::new(gpu.clone());
         work.launch_steps(launching);

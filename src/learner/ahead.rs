@@ -1,6 +1,6 @@
 //! The batch after the one at hand: how it is fetched and sampled while that has its step.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::gpu::follow;
 use super::pace::{Choice, Lag};
@@ -38,24 +38,28 @@ impl Preparation {
         *self = Self { prepared, ..Self::default() };
     }
 
-    /// Gathers what the batch reads, if its step can be recorded while the GPU computes that of the batch `before` it;
-    /// if not, has the GPU know which edge rows it will read. Returns it where it is ready.
+    /// Gathers what the batch reads, if its step can be recorded while the GPU computes that of the batch `before` it,
+    /// and no disk has to be waited for, which readers would wait for too; if not, has the GPU know which edge rows it
+    /// will read. Returns it where it is ready, and the seconds that this took.
     pub fn get_ready(
         &mut self,
         trainer: &mut Trainer,
         (preparer, world): (&Preparer, &World<'_>),
         before: &PreparedBatch,
-    ) -> Option<&PreparedBatch> {
+    ) -> Option<(&PreparedBatch, f64)> {
+        let (clock, batch) = (Instant::now(), &mut self.prepared);
         // Rows of nodes are those of the batch's turn.
-        let reads_nodes = trainer.model().needs().node_feature_dim > 0;
-        if self.prepared.mode() == StepMode::Train && trainer.looks_ahead() && !reads_nodes {
-            preparer.expect_behind(&[before], &trainer.state().mailbox, &mut self.prepared);
-            if preparer.gather(world, &mut self.prepared).is_ok() {
-                return Some(&self.prepared);
-            }
+        let is_free = trainer.model().needs().node_feature_dim == 0 && !batch.waits_for_disk();
+        if batch.mode() == StepMode::Train && is_free && trainer.looks_ahead() {
+            preparer.expect_behind(&[before], &trainer.state().mailbox, batch);
+            // What fails is met again, and reported, at the batch's turn.
+            let _ = preparer.gather(world, batch);
         }
-        self.foresee(trainer, preparer, (&[before], world.edge_features));
-        None
+        if !self.prepared.has_rows() {
+            self.foresee(trainer, preparer, (&[before], world.edge_features));
+            return None;
+        }
+        Some((&self.prepared, clock.elapsed().as_secs_f64()))
     }
 
     /// Has the GPU that trains know which edge rows the batch will read, behind the steps of the batches `before` it

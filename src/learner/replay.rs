@@ -48,8 +48,8 @@ impl Learner {
         Ok(())
     }
 
-    /// Replays that come behind the step of `batch`, `to_come` steps from now; none while new events wait. The batch ends
-    /// `behind` records before what is indexed.
+    /// Replays that come behind the step of `batch`, `to_come` steps from now; none while new events wait. The batch
+    /// ends `behind` records before what is indexed.
     pub(super) fn replays_due(&self, batch: &LearnBatch, behind: u64, to_come: u64) -> u64 {
         let live = !batch.is_history(self.options.began_unix_ms);
         if live && behind >= self.options.batch_events as u64 {

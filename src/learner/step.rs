@@ -88,6 +88,9 @@ impl Learner {
         if is_sampled && self.trainer.is_ready(prepared) {
             return Ok(());
         }
+        if choice.mode == StepMode::Train {
+            self.trainer.step_begins();
+        }
         if !(is_sampled && self.trainer.can_read_sample(prepared)) {
             sample(&preparer, &world, batch, negatives, choice, prepared)?;
             *sampled = true;
@@ -149,7 +152,7 @@ impl Learner {
             None
         };
         let get_ready: Option<GetReady<'_>> = if on_gpu { Some(&mut get_ready) } else { None };
-        let meanwhile = Meanwhile { get_ready, ..Meanwhile::default() };
+        let meanwhile = Meanwhile::getting_ready(get_ready);
         let (prepared_next, stepped, _) = helper.beside(prepare_next, || step(meanwhile));
         if let (Err(_), Err(error)) = (&prepared_next, &stepped) {
             tracing::error!(%error, "the step failed too");

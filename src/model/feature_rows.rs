@@ -322,7 +322,8 @@ impl FeatureRows {
         let rows = self.edge_rows.as_ref().map_or(0, |rows| rows.capacity());
         let places = self.in_place.as_ref().map_or(0, |(rows, here)| 2 * rows.len() + here.capacity());
         (numbers + rows + places) * size_of::<f32>()
-            + (self.edges.capacity() + self.message_edges.capacity()) * size_of::<u64>()
+            + (self.edges.capacity() + self.message_edges.capacity() + self.message_times.capacity())
+                * size_of::<u64>()
             + self.numbers.allocation_size()
     }
 

@@ -86,7 +86,8 @@ impl Trainer {
     /// Whether the step behind the one that began last is recorded ahead, if its batch gets ready in time.
     #[must_use]
     pub fn looks_ahead(&self) -> bool {
-        matches!(&self.device, Device::Cuda(work) if work.looks_ahead())
+        let looks_ahead = matches!(&self.device, Device::Cuda(work) if work.looks_ahead());
+        looks_ahead && StateAfter::is_known(&self.state, &self.device)
     }
 
     fn premises(&self, batch: &PreparedBatch, how: How, gradient_steps: u64) -> Premises {
@@ -109,7 +110,7 @@ impl Trainer {
     ) -> Option<StepAhead> {
         let Device::Cuda(work) = self.device.clone() else { return None };
         let is_ready = batch.mode == StepMode::Train && batch.has_rows() && !batch.src.is_empty();
-        if !is_ready || !StateAfter::is_known(&self.state, &self.device) || !work.looks_ahead() {
+        if !is_ready || !self.looks_ahead() {
             return None;
         }
         let after = StateAfter::batch(&self.state, &before.touched, before.positives());

@@ -6,6 +6,7 @@
 //! place     before a pass: what the batch misses is brought; a batch that was placed last is there
 //! choose    behind that: which rows of the foreseen batch are brought before it comes (see [`Chooser`])
 //! restore   once the step is asked for: those rows, behind the step in the GPU's order
+//! set aside before another batch is placed: the rows that readers' rows are made of
 //! ```
 //!
 //! What the GPU holds is a copy, by edge, of rows of one version of one store. A batch of another version finds

@@ -1,5 +1,5 @@
-//! The second stage of preparing a batch: which messages will wait for its nodes. Its first half reads the mailbox, which
-//! a step changes; the other half, which looks up every edge, may run beside a step.
+//! The second stage of preparing a batch: which messages will wait for its nodes. Its first half reads the mailbox,
+//! which a step changes; the other half, which looks up every edge, may run beside a step.
 
 use std::time::Instant;
 
@@ -34,7 +34,7 @@ impl Preparer {
     }
 
     /// The other half: works on the batch alone.
-    pub fn number_messages(&self, batch: &mut PreparedBatch) {
+    pub(super) fn number_messages(&self, batch: &mut PreparedBatch) {
         if !self.needs.reads_messages() {
             return;
         }
@@ -52,7 +52,12 @@ impl Preparer {
     }
 
     /// The first half of that: [`number_messages`](Self::number_messages) is to come.
-    pub fn note_behind(&self, before: &[&PreparedBatch], mailbox: &Mailbox, batch: &mut PreparedBatch) {
+    pub(super) fn note_behind(
+        &self,
+        before: &[&PreparedBatch],
+        mailbox: &Mailbox,
+        batch: &mut PreparedBatch,
+    ) {
         let left = |node| before.iter().find_map(|batch| batch.leaves(node));
         self.note(|node| left(node).or_else(|| mailbox.pending_event(node)), batch);
     }

@@ -42,7 +42,8 @@ impl Foreseen {
     }
 }
 
-/// Batches to come, in their order.
+/// Batches to come, in their order. Whoever asks for the next one waits for the thread that finds out what it reads:
+/// where steps are recorded ahead, while the GPU computes; else before it is asked for the step.
 #[derive(Default)]
 pub(super) struct Coming(VecDeque<Batch>);
 

@@ -132,7 +132,7 @@ impl Trainer {
         self.test_and_step_while(batch, Meanwhile::default())
     }
 
-    /// As [`Self::test_and_step`]; while a GPU computes the step, it does something.
+    /// As [`Self::test_and_step`]; while a GPU computes the step, the next batch gets ready, which this will take, too.
     ///
     /// # Errors
     /// As [`Self::step_prepared`].
@@ -142,6 +142,7 @@ impl Trainer {
         meanwhile: Meanwhile<'_>,
     ) -> Result<StepReport, TrainError> {
         let differs = self.options.model.dropout() > 0.0 || self.defers();
+        let meanwhile = Meanwhile { tests: differs && !self.defers(), ..meanwhile };
         if batch.mode != StepMode::Train || !differs || batch.positives().src.is_empty() {
             return self.step_while(batch, meanwhile);
         }

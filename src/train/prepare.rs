@@ -134,6 +134,12 @@ impl PreparedBatch {
         RetentionBounds { since: self.since, first: self.rows.first(), ..RetentionBounds::default() }
     }
 
+    /// Whether rows were announced that may be on disk, and are not gathered.
+    #[must_use]
+    pub fn waits_for_disk(&self) -> bool {
+        self.announced.is_some()
+    }
+
     /// How many gradient steps its step takes.
     pub(super) fn gradient_steps(&self) -> u64 {
         u64::from(self.mode == StepMode::Train && !self.src.is_empty())
@@ -278,7 +284,8 @@ impl Preparer {
             let (edges, rows) = (batch.rows.edges(), world.edge_features);
             self.rows.iter().for_each(|in_place| in_place.follow_early(rows, edges));
             let others = self.rows.as_ref().and_then(|in_place| in_place.others(rows, edges));
-            batch.announced = rows.announce(others.as_deref().unwrap_or(edges));
+            let announced = others.as_deref().unwrap_or(edges);
+            batch.announced = if announced.is_empty() { None } else { rows.announce(announced) };
         }
     }
 

@@ -18,7 +18,8 @@ pub struct PhaseSeconds {
     /// Changing the weights.
     pub optimizer: f64,
     /// Reading the results. A GPU computes until then: there the three phases before are the time that asking takes,
-    /// which for a step that was recorded ahead was during the `settle` of the one before, and is not in that.
+    /// which for a step that was recorded ahead was during the `settle` of the one before, as its `gather` may have
+    /// been. Neither is in that.
     pub settle: f64,
     /// Writing memory and messages.
     pub memory: f64,

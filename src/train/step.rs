@@ -77,7 +77,7 @@ impl Trainer {
         batch: &PreparedBatch,
         next: Option<&PreparedBatch>,
     ) -> Result<StepReport, TrainError> {
-        self.step_while(batch, Meanwhile { next, begins: true, get_ready: None })
+        self.step_while(batch, Meanwhile { next, begins: true, ..Meanwhile::default() })
     }
 
     pub(super) fn step_while(
@@ -201,11 +201,11 @@ impl Trainer {
     /// Embeds and scores the batch, learns from it if that is its mode, and leaves the touched nodes'
     /// fresh memory in the scratch buffer. What was not finite is the inner error.
     ///
-    /// On a GPU all work is enqueued first and waited for once; meanwhile it does what is to be done, and the step of
-    /// the next batch is recorded, if that is known.
+    /// On a GPU all work is enqueued first and waited for once; meanwhile the next batch gets ready, and its step is
+    /// recorded, if that is known.
     pub(super) fn score(
         &mut self,
-        (batch, Meanwhile { next, begins, get_ready }): (&PreparedBatch, Meanwhile<'_>),
+        (batch, meanwhile): (&PreparedBatch, Meanwhile<'_>),
         report: &mut StepReport,
         how: How,
     ) -> Result<Result<(), String>, TrainError> {
@@ -220,11 +220,12 @@ impl Trainer {
         let (tested, fresh) = (tested.map(Tensor::fetch), fresh.map(Tensor::fetch));
         let update = update.fetch();
         let mut clock = Instant::now();
-        let next = next.or_else(|| get_ready.and_then(|get_ready| self.while_computing(get_ready)));
+        let (begins, tests) = (meanwhile.begins, meanwhile.tests);
+        let (next, gathering) = self.next_batch(meanwhile).unzip();
         self.scratch.get_mut().edges.begin_to_choose();
-        let ahead = next.and_then(|next| self.record_ahead((next, how.tests), batch));
-        // That step has the time of its recording.
-        let recording = ahead.as_ref().map_or(0.0, StepAhead::seconds);
+        let ahead = next.and_then(|next| self.record_ahead((next, tests), batch));
+        // The next step has the time of its own gathering and recording.
+        let ahead_seconds = gathering.unwrap_or(0.0) + ahead.as_ref().map_or(0.0, StepAhead::seconds);
         let [loss, logits] = [loss, logits].map(|coming| coming.wait().0);
         let n = batch.scored().len();
         report.loss = loss.data().first().copied().unwrap_or_default();
@@ -246,7 +247,7 @@ impl Trainer {
         }
         self.restore_rows();
         self.ahead = ahead;
-        report.phases.settle = lap(&mut clock) - recording;
+        report.phases.settle = lap(&mut clock) - ahead_seconds;
         Ok(learned)
     }
 

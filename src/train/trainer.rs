@@ -292,7 +292,8 @@ impl Trainer {
     }
 
     /// Gradients of the last [`StepMode::Train`] step; zeros before the first. Undefined where a GPU's next step is
-    /// recorded already (see [`step_before`](Self::step_before) and [`step_and_begin`](Self::step_and_begin)).
+    /// recorded already (see [`step_before`](Self::step_before), [`step_and_begin`](Self::step_and_begin) and
+    /// [`test_and_step_while`](Self::test_and_step_while)).
     #[must_use]
     pub fn gradients(&self) -> &Gradients {
         &self.gradients

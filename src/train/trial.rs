@@ -73,8 +73,8 @@ pub fn step_seconds(trainer: &mut Trainer, batch_events: usize) -> Result<f64, T
         preparer.sample(&world, &positives, &Negatives { src, dst: &against }, StepMode::Train, batch)?;
         Ok(true)
     };
-    let step = |trainer: &mut Trainer, batch: &PreparedBatch, next: Option<&PreparedBatch>| {
-        let report = trainer.step_before(batch, next)?;
+    let step = |trainer: &mut Trainer, batch: &PreparedBatch, _: Option<&PreparedBatch>| {
+        let report = trainer.step_prepared(batch)?;
         trainer.publish_prepared(trainer.model(), batch, |_, _, _| ())?;
         Ok(report)
     };

@@ -28,12 +28,14 @@ impl FeatureRows {
     /// before `since` have no features.
     pub fn number_messages(&mut self, read: Range<usize>, since: EventTime) {
         self.messages.clear();
-        for place in 0..self.message_edges.len() {
-            let event = (self.message_edges[place], self.message_times[place]);
-            let waits = event.0 != MessageFlowGraph::NO_EDGE && read.contains(&place);
-            let number = if waits { self.index_message(event, since) } else { EMPTY_SLOT };
+        let (edges, times) =
+            (std::mem::take(&mut self.message_edges), std::mem::take(&mut self.message_times));
+        for (place, (&edge, &time)) in edges.iter().zip(&times).enumerate() {
+            let waits = edge != MessageFlowGraph::NO_EDGE && read.contains(&place);
+            let number = if waits { self.index_message((edge, time), since) } else { EMPTY_SLOT };
             self.messages.push(number);
         }
+        (self.message_edges, self.message_times) = (edges, times);
     }
 
     /// Does both.
@@ -61,7 +63,7 @@ impl FeatureRows {
         }
     }
 
-    /// Whether the messages that were numbered for `nodes` are those that wait: `pending` returns the event that left
+    /// Whether the messages that were noted for `nodes` are those that wait: `pending` returns the event that left
     /// one.
     #[must_use]
     pub fn has_messages_of(

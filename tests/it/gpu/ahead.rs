@@ -351,28 +351,44 @@ fn a_step_recorded_ahead_is_dropped_where_something_came_between() {
 /// Steps as a daemon takes them: of each batch the scores without dropout count, the next one gets ready meanwhile, and
 /// rows of its nodes are published behind it. What they found and published.
 fn published(model: ModelOptions, how: Launching) -> (Bits, RecorderCounts) {
-    const BATCHES: usize = 12;
+    const BATCHES: usize = 20;
     let (stream, (mut trainer, work)) = (Stream::new(BATCHES), trainer(model, how));
+    // A step whose loss is not finite, when the next one is recorded.
+    stream.edge_features.set((15 * BATCH + 3) as u64, &[f32::NAN, 0.0]).unwrap();
     let prepare = |trainer: &Trainer, b: usize, before: Option<&PreparedBatch>| {
-        prepared(trainer, (&stream, &stream.world(b, Sight::BeforeBatch)), b, before)
+        let mode = if b == 8 { StepMode::Score } else { StepMode::Train };
+        let preparer = trainer.preparer().publishing();
+        let world = stream.world(b, Sight::BeforeBatch);
+        prepared_as(mode, (trainer, &preparer), (&stream, &world), b, before)
     };
     let (mut all, mut batch) = (Vec::new(), prepare(&trainer, 0, None));
     for b in 0..BATCHES {
+        if b % 4 == 2 {
+            // As the gate does.
+            all.push(bits(&trainer.score_prepared(&batch).unwrap().0));
+        }
         let next = OnceCell::new();
         let mut get_ready = |trainer: &mut Trainer| {
-            (b + 1 < BATCHES).then(|| next.get_or_init(|| prepare(trainer, b + 1, Some(&batch))))
+            (b + 1 < BATCHES).then(|| (next.get_or_init(|| prepare(trainer, b + 1, Some(&batch))), 0.0))
         };
-        let meanwhile = Meanwhile { get_ready: Some(&mut get_ready), ..Meanwhile::default() };
-        let report = trainer.test_and_step_while(&batch, meanwhile);
+        let report = trainer.test_and_step_while(&batch, Meanwhile::getting_ready(Some(&mut get_ready)));
         all.extend(seen(&report));
         let publish = |_, row: &[f32], _| all.push(bits(row));
         trainer.publish_prepared(trainer.model(), &batch, publish).unwrap();
-        batch = match next.into_inner() {
-            Some(next) => next,
-            None if b + 1 < BATCHES => prepare(&trainer, b + 1, None),
-            None => break,
+        let Some(mut next) =
+            next.into_inner().or_else(|| (b + 1 < BATCHES).then(|| prepare(&trainer, b + 1, None)))
+        else {
+            break;
         };
-        assert!(trainer.is_ready(&batch), "batch {}", b + 1);
+        assert!(trainer.is_ready(&next), "batch {}", b + 1);
+        if b == 12 {
+            // All of its nodes: their messages wait no more.
+            drop(trainer.forget(batch.touched()));
+            let reads_messages = trainer.model().needs().memory_dim > 0;
+            assert!(!trainer.has_recorded(&next) && trainer.is_ready(&next) != reads_messages);
+            next = prepare(&trainer, b + 1, None);
+        }
+        batch = next;
     }
     all.extend(learned(&trainer, &stream));
     (all, work.recorded())
@@ -385,8 +401,9 @@ fn steps_recorded_ahead_are_tested_and_published_as_in_their_turn() {
             [Launching::Graph, Launching::Ahead].map(|how| published(model, how));
         assert!(found == expected, "{}: bit for bit", model.name());
         println!("{}: {counts:?}", model.name());
-        // It is not known when the stream began before some batches are learned.
-        let ahead = if real_gpu().is_some() { 6 } else { 0 };
+        // It is not known when the stream began before some batches are learned; one is not learned from, one comes behind
+        // a step that failed, and one behind a deletion.
+        let ahead = if real_gpu().is_some() { 14 } else { 0 };
         assert!(graphs.ahead == 0 && counts.ahead >= ahead, "{counts:?}");
         assert!(counts.refused == 0 && counts.failed == 0, "{counts:?}");
     }
