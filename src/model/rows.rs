@@ -10,7 +10,7 @@
 //! A copy of a table shares its chunks until one of both writes a row, and copies only the chunk of that.
 
 use std::io::{Error, ErrorKind, Read, Result, Write};
-use std::sync::Arc;
+use triomphe::Arc;
 
 use super::tables;
 use crate::device::{Device, DeviceBuffer, prefetch};
