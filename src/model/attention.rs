@@ -100,6 +100,7 @@ impl AttentionBlock {
             queries: own.rows.clone(),
             nodes,
             slots: hop.neighbors,
+            readers: hop.readers,
             deltas: hop.deltas,
             edge_rows: hop.edge_rows,
             edge_slots: hop.edges,

@@ -118,6 +118,7 @@ impl Dysat {
             queries: None,
             nodes: structure,
             slots: places().map(slot).collect::<Vec<_>>().into(),
+            readers: None,
             deltas: places().map(|(s, _)| s as f32).collect::<Vec<_>>().into(),
             edge_rows: None,
             edge_slots: None,

@@ -78,6 +78,7 @@ impl Hop {
     /// of the edge by which it was met. The slots name the rows of the new table from then on.
     pub(super) fn typed(&mut self, tape: &mut Tape<'_>, table: Var, types: Option<ParamId>) -> Var {
         let Some(types) = types else { return table };
+        self.readers = None;
         // Rows without values are all alike.
         let wide = tape.value(table).cols() > 0;
         let (mut rows, mut kinds, mut places) = (Vec::new(), Vec::new(), HashMap::new());

@@ -12,7 +12,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::{FeatureRows, Neighborhood, Part};
-use crate::nn::{List, Places, SlotRows, Tape, Tensor, TimeEncoder, Var};
+use crate::nn::{InverseIndex, List, Places, SlotRows, Tape, Tensor, TimeEncoder, Var};
 
 /// What one level of a network reads: `n` pairs with K slots each.
 #[derive(Clone, Debug)]
@@ -21,6 +21,8 @@ pub struct Hop {
     pub own: Vec<u32>,
     /// The row of the neighbor in each slot, `[n * K]`; [`EMPTY_SLOT`](super::EMPTY_SLOT) where there is none.
     pub neighbors: List<u32>,
+    /// Which slots read each row that there is, where that was [worked out](Neighborhood::turn_around) before.
+    pub readers: Option<Arc<InverseIndex>>,
     /// Time of the pair minus time of the edge, `[n * K]`.
     pub deltas: List<f32>,
     /// Filled slots of each pair, the first ones, `[n]`.
@@ -67,12 +69,10 @@ impl Neighborhood {
             // Rows of the level before are in the order of the pairs.
             _ => ((0..pairs as u32).collect(), self.next_pairs(0..depth).into()),
         };
-        let deltas = || graphs().flat_map(|graph| &graph.deltas).copied().collect::<Vec<f32>>();
         let deltas = match on_gpu {
             Some(columns) => List::Gpu(columns.deltas.front(slots)),
-            None => Part::select(part, &deltas(), fanout).into(),
+            None => column(graphs().map(|graph| &graph.deltas[..]), part, fanout).into(),
         };
-        let counts: Vec<u32> = graphs().flat_map(|graph| &graph.counts).copied().collect();
         let edge_rows = rows.edge_rows();
         let listed = on_gpu.and_then(|columns| columns.edges.as_ref());
         let edges = edge_rows.as_ref().map(|_| match listed {
@@ -83,8 +83,9 @@ impl Neighborhood {
         Hop {
             own,
             neighbors,
+            readers: self.slot_readers().filter(|_| level == 1 && part.is_none()).cloned(),
             deltas,
-            counts: Part::select(part, &counts, 1),
+            counts: column(graphs().map(|graph| &graph.counts[..]), part, 1),
             edge_rows,
             edges,
             types: if types.is_empty() { types } else { Part::select(part, &types, fanout) },
@@ -101,5 +102,18 @@ impl Neighborhood {
             places.extend(self.layers()[layer].next.iter().map(place));
         }
         places
+    }
+}
+
+/// A column of all layers; of a part the seeds' alone, whose sample has one layer.
+fn column<'g, T: Copy + 'g>(
+    layers: impl Iterator<Item = &'g [T]>,
+    part: Option<&Part>,
+    width: usize,
+) -> Vec<T> {
+    let layers: Vec<&[T]> = layers.collect();
+    match (part, &layers[..]) {
+        (Some(_), [layer]) => Part::select(part, layer, width),
+        _ => layers.concat(),
     }
 }

@@ -9,12 +9,15 @@
 mod passed;
 mod readers;
 
+use std::sync::Arc;
+
 use hashbrown::HashMap;
 
 pub use self::readers::{PARTS_MAX, Readers};
 use super::Needs;
 use crate::device::prefetch;
 use crate::event::{EdgeId, EventTime, NodeId};
+use crate::nn::InverseIndex;
 use crate::sampler::{GpuColumns, Layer, Layers, MessageFlowGraph, Seeds};
 
 /// Stands in the empty places of [`Neighborhood::neighbors`].
@@ -167,6 +170,8 @@ pub struct Neighborhood {
     nodes: DistinctNodes,
     pairs: Vec<u32>,
     neighbors: Vec<u32>,
+    /// Which of `neighbors` read each distinct node, once that was worked out.
+    slot_readers: Option<Arc<InverseIndex>>,
     readers: Readers,
 }
 
@@ -175,6 +180,7 @@ impl Neighborhood {
     pub fn clear(&mut self) {
         self.seed_nodes.clear();
         self.seed_times.clear();
+        self.slot_readers = None;
         self.layers.retire();
     }
 
@@ -227,6 +233,21 @@ impl Neighborhood {
             nodes.insert(node);
         }
         readers.whole(nodes.nodes().len());
+        self.slot_readers = None;
+    }
+
+    /// Works out which slots read the row of each distinct node: the way back through a pass that is not cut adds up by
+    /// that, and whoever prepares the pass has the time. Not of neighbors that a GPU kept.
+    pub fn turn_around(&mut self) {
+        let is_here = self.on_gpu().is_none_or(|columns| columns.neighbors.is_none());
+        let inverse = || InverseIndex::new(&self.neighbors, self.nodes.nodes().len());
+        self.slot_readers = is_here.then(inverse).map(Arc::new);
+    }
+
+    /// Which of [`neighbors`](Self::neighbors) read each of the distinct nodes, if that was worked out.
+    #[must_use]
+    pub fn slot_readers(&self) -> Option<&Arc<InverseIndex>> {
+        self.slot_readers.as_ref()
     }
 
     /// Every seed and neighbor once, and the others that were numbered with them.
@@ -297,7 +318,8 @@ impl Neighborhood {
         let words = self.seed_nodes.capacity() + self.pairs.capacity() + self.neighbors.capacity();
         let words = words + self.sampled_seeds.0.capacity();
         let times = self.seed_times.capacity() + self.sampled_seeds.1.capacity();
-        words * 4 + times * 8 + self.layers.bytes() + self.nodes.bytes() + self.readers.bytes()
+        let readers = self.readers.bytes() + self.slot_readers.as_ref().map_or(0, |readers| readers.bytes());
+        words * 4 + times * 8 + self.layers.bytes() + self.nodes.bytes() + readers
     }
 }
 
@@ -331,6 +353,11 @@ mod tests {
             assert_eq!(neighborhood.pairs(), [0, 1, 0]);
             let none = EMPTY_SLOT;
             assert_eq!(neighborhood.neighbors(), [2, 3, none, none, 4, none]);
+            assert!(neighborhood.slot_readers().is_none());
+            neighborhood.turn_around();
+            let readers = neighborhood.slot_readers().map(|readers| (readers.lists(), readers.readers()));
+            let lists = (&[0, 0, 0, 1, 2, 3, 3][..], vec![0, 1, 4].into());
+            assert_eq!(readers, Some((lists, 6)));
         }
         assert_eq!(neighborhood.nodes().slot(NodeId(9)), Some(3));
         assert_eq!(neighborhood.nodes().slot(NodeId(3)), None);

@@ -49,16 +49,16 @@ impl<'a> StateAfter<'a> {
         self.left(node).or_else(|| self.state.mailbox.pending_event(node))
     }
 
-    /// Whether a message waits for `node`.
+    /// `t - tau` of the message that waits for `node`, if any: from when its memory was updated until the event.
     #[must_use]
-    pub fn is_pending(&self, node: NodeId) -> bool {
-        self.pending_event(node).is_some()
-    }
-
-    /// `time - tau` of `node`; see [`ModelState::since_update`].
-    #[must_use]
-    pub fn since_update(&self, node: NodeId, time: EventTime) -> f32 {
-        self.state.since(self.updated(node), time)
+    pub fn pending_since(&self, node: NodeId) -> Option<f32> {
+        let pending = self.state.mailbox.pending_event(node).map(|(_, time)| time);
+        let (updated, time) = match self.left(node) {
+            // By then the one that waits now is applied.
+            Some((_, time)) => (self.written(node, pending), time),
+            None => (self.state.memory.updated(node), pending?),
+        };
+        Some(self.state.since(updated, time))
     }
 
     /// Time of the latest event of `node`; see [`ModelState::last_event`].
@@ -76,14 +76,19 @@ impl<'a> StateAfter<'a> {
 
     /// When the memory of `node` was last updated.
     fn updated(&self, node: NodeId) -> EventTime {
-        let updated = self.state.memory.updated(node);
-        let Some((touched, batch)) = self.batch else { return updated };
-        let Some(event) = touched.last(node) else { return updated };
+        let Some((touched, batch)) = self.batch else { return self.state.memory.updated(node) };
+        let Some(event) = touched.last(node) else { return self.state.memory.updated(node) };
         let written = match self.state.memory.dimension() {
             0 => Some(batch.times[event]),
             _ => self.state.mailbox.pending_event(node).map(|(_, time)| time),
         };
-        written.map_or(updated, |time| time.max(updated))
+        self.written(node, written)
+    }
+
+    /// When the memory of `node` was last updated once it is written at this time, if it is.
+    fn written(&self, node: NodeId, time: Option<EventTime>) -> EventTime {
+        let updated = self.state.memory.updated(node);
+        time.map_or(updated, |time| time.max(updated))
     }
 }
 
@@ -113,7 +118,7 @@ mod tests {
                 let seen = |after: &StateAfter<'_>| {
                     let of = |node| {
                         let node = NodeId(node);
-                        let since = after.since_update(node, EventTime(5_000)).to_bits();
+                        let since = after.pending_since(node).map(f32::to_bits);
                         (after.pending_event(node), after.last_event(node), since)
                     };
                     (0..16).map(of).collect::<Vec<_>>()
@@ -121,6 +126,11 @@ mod tests {
                 let before = StateAfter::batch(&state, &touched, events);
                 let (known, expected) = (state.began.is_confirmed(), seen(&before));
                 state.update(&events, &touched, |_| &row);
+                for node in (0..16).map(NodeId) {
+                    let time = state.mailbox.pending_event(node).map(|(_, time)| time);
+                    let since = time.map(|time| state.since_update(node, time));
+                    assert_eq!(StateAfter::from(&state).pending_since(node), since);
+                }
                 assert!(!known || seen(&StateAfter::from(&state)) == expected, "batch {batch}");
             }
             assert!(state.began.is_confirmed());

@@ -30,6 +30,7 @@ mod tests;
 
 pub use adam::{Adam, AdamOptions, Bound};
 pub use cpu::elementwise::log_scale;
+pub use cpu::gather::InverseIndex;
 pub use cpu::number::{Number, add_rounded, pack, unpack};
 pub use list::{List, Places};
 pub use ops::attention::TemporalAttention;

@@ -145,7 +145,7 @@ impl Pass<'_> {
     }
 
     /// Embeddings of the seeds, or of a numbered part of them, which has dropout masks of its own.
-    pub fn embed(&self, tape: &mut Tape<'_>, table: Var, part: (usize, Option<&Part>)) -> Var {
+    fn embed(&self, tape: &mut Tape<'_>, table: Var, part: (usize, Option<&Part>)) -> Var {
         self.with_input(part, |input| self.model.embed_from(tape, table, input))
     }
 
@@ -170,7 +170,7 @@ impl Pass<'_> {
 
     /// Logits of the pairs of `events` of the batch, and of as many negatives behind them: those by embeddings, if
     /// there are any, with those by walks.
-    pub fn logits(&self, tape: &mut Tape<'_>, by_embeddings: Option<Var>, events: &Range<usize>) -> Var {
+    fn logits(&self, tape: &mut Tape<'_>, by_embeddings: Option<Var>, events: &Range<usize>) -> Var {
         let state = self.state.now();
         if state.walks.is_none() {
             return self.model.with_walk_logits(tape, state, by_embeddings, (&[], &[], &[]));
@@ -181,22 +181,28 @@ impl Pass<'_> {
 
     /// Scores all pairs on one tape.
     pub fn score(&self, tape: &mut Tape<'_>) -> Scored {
+        let all = 0..self.batch.scored().len();
         if !self.model.needs().embeds() {
-            let all = 0..self.batch.scored().len();
             return Scored { logits: self.logits(tape, None, &all), fresh: None, table: None };
         }
         let memory = self.memory(tape, 0..self.nodes());
         let table = self.table(tape, &memory, 0..self.nodes());
-        let logits = self.pair_logits(tape, table);
+        let logits = self.pair_logits(tape, table, (0, None), &all);
         Scored { logits, fresh: Some(memory.rows()), table: Some(table) }
     }
 
-    /// Logits of all pairs, given what embeddings read of the distinct nodes.
-    pub fn pair_logits(&self, tape: &mut Tape<'_>, table: Var) -> Var {
-        let events = 0..self.batch.scored().len();
-        let embeddings = self.embed(tape, table, (0, None));
+    /// Logits of the pairs of `events`, all or those of a numbered part, and of as many negatives behind them, given
+    /// what embeddings read of the distinct nodes.
+    pub fn pair_logits(
+        &self,
+        tape: &mut Tape<'_>,
+        table: Var,
+        part: (usize, Option<&Part>),
+        events: &Range<usize>,
+    ) -> Var {
+        let embeddings = self.embed(tape, table, part);
         let [src, dst] = self.batch.pairs.of(events.len());
         let logits = self.model.logits(tape, embeddings, src, dst);
-        self.logits(tape, Some(logits), &events)
+        self.logits(tape, Some(logits), events)
     }
 }

@@ -201,6 +201,8 @@ pub struct Preparer {
     share: Option<Share>,
     /// Whether samples are cut into parts. A GPU computes none, and finds the nodes of the seeds side by side.
     cuts: bool,
+    /// Whether slots are turned around for the way back: to rows of memory, through a pass that is not cut.
+    turns_around: bool,
 }
 
 impl Preparer {
@@ -243,6 +245,9 @@ impl Preparer {
             // The step computes the memory of all that its events touch, scored or not.
             batch.neighborhood.number(batch.touched.nodes());
             batch.cut(&self.needs, self.cuts);
+            if self.turns_around && mode == StepMode::Train {
+                batch.neighborhood.turn_around();
+            }
             if self.needs.edge_row_dim > 0 {
                 batch.number_slots(&self.needs);
             }
@@ -309,13 +314,15 @@ impl Trainer {
     /// What prepares batches for this trainer.
     #[must_use]
     pub fn preparer(&self) -> Preparer {
+        let (needs, cuts) = (self.model.needs(), in_parts(&self.model));
         Preparer {
-            needs: self.model.needs(),
+            turns_around: !cuts && needs.memory_dim > 0,
+            needs,
             publishes: false,
             scored: None,
             rows: self.rows.clone(),
             share: self.scratch.lock().ranks.as_ref().and_then(Ranks::share_prepared),
-            cuts: in_parts(&self.model),
+            cuts,
         }
     }
 

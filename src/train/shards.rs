@@ -287,12 +287,8 @@ impl Shard {
         let (count, batch) = (events.len(), pass.batch);
         let whole = batch.scored().len();
         let part = (count < whole).then(|| Part::of_events(&events, whole, batch.pairs.blocks()));
-        let logits_of = |tape: &mut Tape<'_>, leaf: Var| {
-            let embeddings = pass.embed(tape, leaf, (number, part.as_ref()));
-            let [src, dst] = batch.pairs.of(count);
-            let logits = pass.model.logits(tape, embeddings, src, dst);
-            pass.logits(tape, Some(logits), &events)
-        };
+        let logits_of =
+            |tape: &mut Tape<'_>, leaf: Var| pass.pair_logits(tape, leaf, (number, part.as_ref()), &events);
         let mut tape = Tape::pooled(&Device::Cpu, &pass.model.parameters, mode, &mut self.pool);
         let leaf = tape.shared_leaf(table.rows.clone(), table.flows);
         let logits = logits_of(&mut tape, leaf);

@@ -327,7 +327,8 @@ impl Trainer {
             let tested = table.map(|table| {
                 let mut tape = Tape::pooled(&self.device, &self.model.parameters, Mode::Inference, pool);
                 let table = tape.shared_leaf(table, false);
-                let logits = pass.pair_logits(&mut tape, table);
+                let all = 0..batch.scored().len();
+                let logits = pass.pair_logits(&mut tape, table, (0, None), &all);
                 tape.take_value(logits)
             });
             phases.forward += lap(&mut clock);

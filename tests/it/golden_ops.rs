@@ -118,6 +118,7 @@ fn attention() {
             nodes,
             // -1 as bits is the mark of an empty slot.
             slots: golden.words("attention.in.slots").to_vec().into(),
+            readers: None,
             deltas: golden.values("attention.in.deltas").into(),
             edge_rows: Some(golden.tensor("attention.in.edges").into()),
             edge_slots: None,

@@ -110,7 +110,8 @@ impl Neighborhood {
         if parts.len() < 2 || self.on_gpu().is_some_and(|columns| columns.neighbors.is_some()) {
             return;
         }
-        let Self { layers, nodes, pairs, neighbors, readers, .. } = self;
+        let Self { layers, nodes, pairs, neighbors, readers, slot_readers, .. } = self;
+        *slot_readers = None;
         let fanout = layers.layers()[0].graph.fanout;
         readers.masks.clear();
         readers.masks.resize(nodes.nodes().len(), 0);

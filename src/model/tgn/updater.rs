@@ -26,6 +26,23 @@ pub(crate) struct DeferredMemory {
     pub updated: Option<Var>,
 }
 
+/// Messages that a pass applies.
+struct Pending {
+    /// The place of each one's node among those of the pass.
+    slots: Vec<u32>,
+    /// `t - tau_u`.
+    since: Vec<f32>,
+}
+
+impl Pending {
+    /// Of those that wait for `nodes`, each with its place.
+    fn of(state: StateAfter<'_>, nodes: impl Iterator<Item = (u32, NodeId)>) -> Self {
+        let waiting = nodes.filter_map(|(slot, node)| Some((slot, state.pending_since(node)?)));
+        let (slots, since) = waiting.unzip();
+        Self { slots, since }
+    }
+}
+
 impl Tgn {
     /// Memory rows `[nodes, memory_dim]` of distinct `nodes` after each one's pending message, whose edge features are
     /// in `messages`.
@@ -36,17 +53,15 @@ impl Tgn {
         nodes: &[NodeId],
         messages: MessageRows<'_>,
     ) -> Var {
-        let is_pending = |slot: &u32| state.is_pending(nodes[*slot as usize]);
-        // Slots fit 32 bits: the nodes are distinct.
-        let pending: Vec<u32> = (0..nodes.len() as u32).filter(is_pending).collect();
+        let pending = Pending::of(state, (0_u32..).zip(nodes.iter().copied()));
         let rows = self.memory_rows(tape, state.now(), nodes);
-        if pending.is_empty() {
+        if pending.slots.is_empty() {
             return tape.constant(rows);
         }
         let rows = tape.sent(rows);
-        let own = tape.rows_at(&rows, &pending);
-        let updated = self.update(tape, own, state, (nodes, messages), &pending);
-        tape.overlay_constant(rows, pending, updated)
+        let own = tape.rows_at(&rows, &pending.slots);
+        let updated = self.update(tape, own, state.now(), (nodes, messages), &pending);
+        tape.overlay_constant(rows, pending.slots, updated)
     }
 
     /// The same while gradients are deferred: of the nodes with a kept row, only the messages of those are applied that
@@ -59,7 +74,7 @@ impl Tgn {
         is_due: impl Fn(NodeId) -> bool,
     ) -> DeferredMemory {
         let mut rows = self.memory_rows(tape, state, nodes);
-        let (mut applied, mut kept) = (Vec::new(), Vec::new());
+        let (mut due, mut kept) = (Vec::new(), Vec::new());
         for (slot, &node) in (0_u32..).zip(nodes) {
             match state.deferred.row(node) {
                 _ if !state.mailbox.is_pending(node) => {}
@@ -67,15 +82,17 @@ impl Tgn {
                     rows.row_mut(slot as usize).copy_from_slice(row);
                     kept.push(slot);
                 }
-                _ => applied.push(slot),
+                _ => due.push((slot, node)),
             }
         }
+        let due = Pending::of(state.into(), due.into_iter());
+        let applied = due.slots.clone();
         let base = tape.leaf(rows);
         if applied.is_empty() {
             return DeferredMemory { rows: base, base, kept, applied, updated: None };
         }
         let own = tape.gather_constant(base, &applied);
-        let updated = self.update(tape, own, state.into(), (nodes, messages), &applied);
+        let updated = self.update(tape, own, state, (nodes, messages), &due);
         let mut owed = tape.take_zeroed(applied.len(), self.options.memory_dim);
         for (i, &slot) in applied.iter().enumerate() {
             if let Some(gradient) = state.deferred.owed(nodes[slot as usize]) {
@@ -98,17 +115,17 @@ impl Tgn {
         })
     }
 
-    /// The rows `own` of the nodes in `slots`, with their messages applied. No gradient flows into what was there
-    /// before.
+    /// The rows `own` of the nodes for which messages are `pending`, with these applied. No gradient flows into what
+    /// was there before.
     fn update(
         &self,
         tape: &mut Tape<'_>,
         own: Var,
-        state: StateAfter<'_>,
+        state: &ModelState,
         nodes: (&[NodeId], MessageRows<'_>),
-        slots: &[u32],
+        pending: &Pending,
     ) -> Var {
-        let message = self.messages(tape, own, state, nodes, slots);
+        let message = self.messages(tape, own, state, nodes, pending);
         match &self.updater {
             Cell::Gru(weights) => tape.gru_cell_joined(message, own, weights),
             Cell::Rnn(weights) => tape.rnn_cell(message, own, weights),
@@ -121,40 +138,38 @@ impl Tgn {
         &self,
         tape: &mut Tape<'_>,
         own: Var,
-        state: StateAfter<'_>,
+        state: &ModelState,
         (nodes, messages): (&[NodeId], MessageRows<'_>),
-        pending: &[u32],
+        Pending { slots, since }: &Pending,
     ) -> Var {
         if self.options.aggregator == Aggregator::Mean {
-            return self.mean_messages(tape, own, state.now(), nodes, pending);
+            return self.mean_messages(tape, own, state, nodes, slots);
         }
-        let waiting = pending.iter().map(|&slot| nodes[slot as usize]);
-        let mirrored = state.now().mirror.messages(tape.device(), waiting);
-        let host_rows = if mirrored.is_none() { pending.len() } else { 0 };
-        let (mut others, mut deltas) = (tape.take(host_rows, self.options.memory_dim), Vec::new());
-        let on_gpu = messages.on_gpu(tape, pending);
-        let copied = if on_gpu.is_some() { 0 } else { self.options.edge_feature_dim };
-        let (mut features, mut kinds) = (tape.take(pending.len(), copied), Vec::new());
-        for (i, slot) in pending.iter().enumerate() {
-            let node = nodes[*slot as usize];
-            let Some((_, time)) = state.pending_event(node) else { continue };
-            let Some((kind, values)) = messages.of(*slot as usize) else {
-                panic!("the feature rows lack the pending message of node {}", node.0)
-            };
-            if mirrored.is_none()
-                && let Some(message) = state.now().mailbox.pending(node)
-            {
-                others.row_mut(i).copy_from_slice(message.values);
+        let waiting = || slots.iter().map(|&slot| nodes[slot as usize]);
+        let others = state.mirror.messages(tape.device(), waiting()).unwrap_or_else(|| {
+            let mut others = tape.take(slots.len(), self.options.memory_dim);
+            for (i, node) in waiting().enumerate() {
+                if let Some(message) = state.mailbox.pending(node) {
+                    others.row_mut(i).copy_from_slice(message.values);
+                }
             }
+            others
+        });
+        let on_gpu = messages.on_gpu(tape, slots);
+        let copied = if on_gpu.is_some() { 0 } else { self.options.edge_feature_dim };
+        let (mut features, mut kinds) = (tape.take(slots.len(), copied), Vec::new());
+        for (i, &slot) in slots.iter().enumerate() {
+            let Some((kind, values)) = messages.of(slot as usize) else {
+                panic!("the feature rows lack the pending message of node {}", nodes[slot as usize].0)
+            };
             if on_gpu.is_none() {
                 features.row_mut(i).copy_from_slice(values);
             }
             kinds.push(kind);
-            deltas.push(state.since_update(node, time));
         }
-        let others = tape.constant(mirrored.unwrap_or(others));
+        let others = tape.constant(others);
         let features = on_gpu.unwrap_or_else(|| tape.constant(features));
-        let since = tape.time_encoding(&deltas, &self.time);
+        let since = tape.time_encoding(since, &self.time);
         let Some(types) = self.types else { return tape.concat(&[own, others, features, since]) };
         let types = tape.param(types);
         let kinds = tape.gather(types, kinds);

@@ -1,5 +1,6 @@
 //! [`InverseIndex`]: an index turned around, by counting.
 
+use std::borrow::Cow;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use rayon::prelude::*;
@@ -11,19 +12,27 @@ const PARALLEL_FROM: usize = 1 << 16;
 /// Parts that are counted apart at most; each has a counter per row.
 const PARTS_MAX: usize = 8;
 
-/// For every row, the places that read it, ascending.
+/// For every row of a table, the places of an index that read it, ascending.
+#[derive(Debug)]
 pub struct InverseIndex {
     /// The places of row `r` are `places[starts[r]..starts[r + 1]]`.
     starts: Vec<u32>,
-    places: Option<Vec<AtomicU32>>,
+    /// `None`: place i is i.
+    places: Option<Vec<u32>>,
+    /// Rows of the table.
+    rows: usize,
+    /// Places of the index, whether they read a row or not.
+    readers: usize,
 }
 
 impl InverseIndex {
-    /// Inverts `index` (place to row); `u32::MAX` reads nothing. In linear time; an index that is sorted already
-    /// is only counted, since then the places of a row follow one another.
+    /// Inverts `index` (place to row), which names rows that there are; `u32::MAX` reads nothing. In linear time; an
+    /// index that is sorted already is only counted, since then the places of a row follow one another.
+    #[must_use]
     pub fn new(index: &[u32], rows: usize) -> Self {
         if is_sorted(index) && index.last().is_none_or(|last| *last != u32::MAX) {
-            return Self { starts: sorted_starts(index, rows), places: None };
+            let starts = sorted_starts(index, rows);
+            return Self { starts, places: None, rows, readers: index.len() };
         }
         let parts = rayon::current_num_threads().min(PARTS_MAX).min(4 * index.len() / rows.max(1));
         if parts < 2 || index.len() < PARALLEL_FROM {
@@ -46,7 +55,7 @@ impl InverseIndex {
             places[*at as usize] = place as u32;
             *at += 1;
         }
-        Self { starts, places: Some(places.into_iter().map(AtomicU32::new).collect()) }
+        Self { starts, places: Some(places), rows, readers: index.len() }
     }
 
     /// Each part counts the rows of a stretch of the index and then lists it, at places that follow from what the
@@ -71,7 +80,8 @@ impl InverseIndex {
             }
         }
         starts.push(starts[rows]);
-        let places: Vec<AtomicU32> = std::iter::repeat_with(AtomicU32::default).take(index.len()).collect();
+        let mut places: Vec<AtomicU32> =
+            std::iter::repeat_with(AtomicU32::default).take(index.len()).collect();
         index.par_chunks(length).zip(&mut counts).enumerate().for_each(|(part, (index, counts))| {
             for (place, row) in (part * length..).zip(index) {
                 let at = &mut counts[(*row as usize).min(rows)];
@@ -79,7 +89,36 @@ impl InverseIndex {
                 *at += 1;
             }
         });
-        Self { starts, places: Some(places) }
+        places.truncate(starts[rows] as usize);
+        let places = places.into_iter().map(AtomicU32::into_inner).collect();
+        Self { starts, places: Some(places), rows, readers: index.len() }
+    }
+
+    /// Rows of the table.
+    #[must_use]
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Places of the index, whether they read a row or not.
+    #[must_use]
+    pub fn readers(&self) -> usize {
+        self.readers
+    }
+
+    /// Bytes held.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        let places = self.places.as_ref().map_or(0, Vec::capacity);
+        (self.starts.capacity() + places) * size_of::<u32>()
+    }
+
+    /// Where each row's places begin, with the end of the last row's, and the places of all rows.
+    #[must_use]
+    pub fn lists(&self) -> (&[u32], Cow<'_, [u32]>) {
+        let starts = &self.starts[..=self.rows];
+        let all = || (0..starts[self.rows]).collect::<Vec<u32>>().into();
+        (starts, self.places.as_ref().map_or_else(all, |places| places.as_slice().into()))
     }
 }
 
@@ -115,12 +154,12 @@ impl Members for InverseIndex {
     #[inline(always)]
     fn member(&self, row: usize, nth: usize) -> usize {
         let at = self.starts[row] as usize + nth;
-        self.places.as_ref().map_or(at, |places| places[at].load(Relaxed) as usize)
+        self.places.as_ref().map_or(at, |places| places[at] as usize)
     }
 
     #[inline(always)]
     fn later(&self, row: usize, nth: usize) -> Option<usize> {
-        Some(self.places.as_ref()?.get(self.starts[row] as usize + nth)?.load(Relaxed) as usize)
+        Some(*self.places.as_ref()?.get(self.starts[row] as usize + nth)? as usize)
     }
 }
 
@@ -137,13 +176,17 @@ mod tests {
     fn readers_are_listed_in_order() {
         let inverse = InverseIndex::new(&[2, 0, u32::MAX, 2, 2], 4);
         assert_eq!([0, 1, 2, 3].map(|r| of(&inverse, r)), [vec![1], vec![], vec![0, 3, 4], vec![]]);
+        assert_eq!(inverse.lists(), (&[0, 1, 1, 4, 4][..], vec![1, 0, 3, 4].into()));
+        assert_eq!((inverse.rows(), inverse.readers()), (4, 5));
         let inverse = InverseIndex::new(&[0, 0, 2, 2, 5], 7);
         assert!(inverse.places.is_none());
         assert_eq!(
             [0, 1, 2, 5, 6].map(|r| of(&inverse, r)),
             [vec![0, 1], vec![], vec![2, 3], vec![4], vec![]]
         );
-        assert_eq!(of(&InverseIndex::new(&[], 3), 2), Vec::<usize>::new());
+        assert_eq!(inverse.lists(), (&[0, 2, 2, 4, 4, 4, 5, 5][..], vec![0, 1, 2, 3, 4].into()));
+        let nobody = InverseIndex::new(&[], 3);
+        assert_eq!((of(&nobody, 2), nobody.lists()), (Vec::new(), (&[0; 4][..], vec![].into())));
     }
 
     #[test]
@@ -158,6 +201,7 @@ mod tests {
             let (one, many) =
                 (InverseIndex::alone(&index, rows), InverseIndex::in_parts(&index, rows, parts));
             assert!((0..rows).all(|r| of(&one, r) == of(&many, r)), "{rows} rows in {parts} parts");
+            assert!(one.lists() == many.lists(), "{rows} rows in {parts} parts");
         }
     }
 }

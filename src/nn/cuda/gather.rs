@@ -5,10 +5,11 @@ use std::sync::Arc;
 use super::linear::put;
 use super::{rows_behind, rows_of, whole, whole_mut};
 use crate::device::cuda::layers::{
-    InverseIndex, Layout, Part, Put, add_rows, join_rows, put_rows, scatter_add_rows,
+    Layout, Part, Put, RowReaders, add_rows, join_rows, put_rows, scatter_add_rows,
 };
 use crate::device::cuda::{CudaWork, PooledBuffer};
 use crate::nn::Tensor;
+use crate::nn::cpu::gather::InverseIndex;
 
 /// Values that one launch joins.
 const PARTS: usize = 4;
@@ -61,12 +62,26 @@ pub fn copy(work: &CudaWork, y: &mut Tensor, x: &Tensor) {
     work.run(|_| y.on_gpu_mut()?.copy_front_from(x.on_gpu()?, len));
 }
 
-/// Row r of `y` becomes the sum of the rows i of `x` with `index[i] = r`, or has it added; all ones name no row. Of
-/// longer rows of `x` the first columns count.
-pub fn scatter_add(work: &Arc<CudaWork>, y: &mut Tensor, x: &Tensor, index: &[u32], overwrite: bool) {
-    let inverse = InverseIndex::new(work, index, y.rows());
-    let columns = y.cols();
-    work.run(|context| scatter_add_rows(context, &inverse?, columns, whole(x)?, overwrite, whole_mut(y)?));
+impl InverseIndex {
+    /// The same for a GPU to read.
+    #[must_use]
+    pub fn on_gpu(&self, work: &Arc<CudaWork>) -> RowReaders {
+        let (starts, places) = self.lists();
+        RowReaders::new(work, starts, &places, self.readers())
+    }
+}
+
+/// Row r of `y` becomes the sum of the rows of `x` that read it, or has it added. Of longer rows of `x` the first
+/// columns count.
+pub fn scatter_add(
+    work: &Arc<CudaWork>,
+    y: &mut Tensor,
+    x: &Tensor,
+    inverse: &InverseIndex,
+    overwrite: bool,
+) {
+    let (read, columns) = (inverse.on_gpu(work), y.cols());
+    work.run(|context| scatter_add_rows(context, &read, columns, whole(x)?, overwrite, whole_mut(y)?));
 }
 
 /// Columns of `x` from `first` on become those of the rows of `y` from `row` on, or are added to them.

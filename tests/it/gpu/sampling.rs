@@ -304,6 +304,9 @@ fn columns_of_samples_stay_on_the_gpu_that_reads_them() {
             None => assert!(sample.graphs().flat_map(|graph| &graph.neighbors).eq(ends())),
         }
         assert_eq!(columns.neighbors.is_none(), neighbors);
+        let has_memory = model.needs().memory_dim > 0;
+        assert_eq!(expected.slot_readers().is_some(), has_memory, "slots are turned around beside the step");
+        assert_eq!(sample.slot_readers().is_some(), has_memory && neighbors);
         let all = || expected.graphs().flat_map(|graph| &graph.edges);
         match (sample.listed_edges(), edges) {
             (Some(listed), HostEdges::Listed) => {
@@ -330,6 +333,7 @@ fn columns_of_samples_stay_on_the_gpu_that_reads_them() {
         // What is only remembered has no sample.
         for mode in [StepMode::StateOnly, StepMode::Train] {
             prepare(&trainer, None, mode, &mut batch);
+            assert!(batch.sample_and_rows().0.slot_readers().is_none(), "parts have slots of their own");
             trainer.step_prepared(&batch).unwrap();
         }
     }

@@ -143,6 +143,7 @@ impl Case {
                 queries: shared.then(|| Arc::new(queries.clone())),
                 nodes,
                 slots: numbers.clone().into(),
+                readers: None,
                 deltas: deltas.clone().into(),
                 edge_rows: (edge > 0)
                     .then(|| Arc::new(Tensor::from_slice(&Device::Cpu, edge_rows, edge, &edges))),

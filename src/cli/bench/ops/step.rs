@@ -112,6 +112,7 @@ impl ReferenceStep {
             queries: None,
             nodes: memory,
             slots: named.numbers("neighbor")?.into(),
+            readers: None,
             deltas: named.floats("dt")?.into(),
             edge_rows: Some(named.tensor("edge_features")?),
             edge_slots: None,

@@ -114,18 +114,18 @@ kernels! {
     /// Each row of `dx`, of `columns` values, becomes the sum of the rows of `d` of its readers, in their order, or has
     /// it added unless `overwrite`.
     pub fn scatter_add_rows = spread_rows(
-        inverse: &InverseIndex, columns: usize, (d, given): Matrix<'_>, overwrite: bool, (dx, layout): MatrixMut<'_>,
+        read: &RowReaders, columns: usize, (d, given): Matrix<'_>, overwrite: bool, (dx, layout): MatrixMut<'_>,
     ) {
         let operation = "adding up the gradients of rows";
-        let (rows, starts, places) = (inverse.rows, inverse.starts.get()?, inverse.places.get()?);
+        let (rows, starts, places) = (read.rows, read.starts.get()?, read.places.get()?);
         pass built(RowUsers, |launch| RowUsers {
                 starts: launch.reading(starts),
                 places: launch.reading(places),
                 count: to_u32(operation, "places", places.len())?,
-                rows: to_u32(operation, "rows that are read", inverse.readers)?,
+                rows: to_u32(operation, "rows that are read", read.readers)?,
             }),
-            rows(d, given, [inverse.readers, columns, 1], "gradients"), u64(given.stride), u64(rows),
-            u32(columns, "columns"), u64(layout.stride), flag(overwrite), flag(inverse.has_hubs),
+            rows(d, given, [read.readers, columns, 1], "gradients"), u64(given.stride), u64(rows),
+            u32(columns, "columns"), u64(layout.stride), flag(overwrite), flag(read.has_hubs),
             rows_mut(dx, layout, [rows, columns, 1], "results");
         grid rows.saturating_mul(columns.div_ceil(LANES)).saturating_mul(LANES), THREADS;
         skip rows == 0 || columns == 0;
@@ -161,8 +161,8 @@ kernels! {
     }
 }
 
-/// An index turned around: which rows of a result read each row of a table, in order.
-pub struct InverseIndex {
+/// Who reads each row of a table, for a GPU to read: an index turned around.
+pub struct RowReaders {
     starts: PooledBuffer<u32>,
     places: PooledBuffer<u32>,
     /// Rows of the table.
@@ -173,42 +173,12 @@ pub struct InverseIndex {
     has_hubs: bool,
 }
 
-impl InverseIndex {
-    /// Of the rows that `index` names, out of `rows`; all ones names none.
-    ///
-    /// # Errors
-    /// A number that names no row.
-    pub fn new(work: &Arc<CudaWork>, index: &[u32], rows: usize) -> Result<Self, CudaError> {
-        let operation = "turning a list of rows around";
-        to_u32(operation, "rows that are read", index.len())?;
-        // Counted two places further, `starts[r + 1]` is where row r is listed next, and ends as its end.
-        let mut starts = vec![0_u32; rows.saturating_add(2)];
-        for &row in index.iter().filter(|row| **row != u32::MAX) {
-            if row as usize >= rows {
-                let mismatch = format!("row {row} of a table with {rows} rows");
-                return Err(CudaError::Arguments { operation, mismatch });
-            }
-            starts[row as usize + 2] += 1;
-        }
-        let mut has_hubs = false;
-        for r in 2..starts.len() {
-            has_hubs |= starts[r] > USERS_MANY;
-            starts[r] += starts[r - 1];
-        }
-        let mut places = vec![0_u32; starts.last().map_or(0, |end| *end as usize)];
-        for (at, &row) in (0..).zip(index).filter(|(_, row)| **row != u32::MAX) {
-            let next = &mut starts[row as usize + 1];
-            places[*next as usize] = at;
-            *next += 1;
-        }
-        starts.pop();
-        let (starts, places) = (work.upload(&starts), work.upload(&places));
-        Ok(Self { starts, places, rows, readers: index.len(), has_hubs })
-    }
-
-    /// Rows of the table.
+impl RowReaders {
+    /// Row r is read by `places[starts[r]..starts[r + 1]]`, ascending, of as many places as there are `readers`.
     #[must_use]
-    pub fn rows(&self) -> usize {
-        self.rows
+    pub fn new(work: &Arc<CudaWork>, starts: &[u32], places: &[u32], readers: usize) -> Self {
+        let has_hubs = starts.windows(2).any(|row| row[1].wrapping_sub(row[0]) > USERS_MANY);
+        let rows = starts.len().saturating_sub(1);
+        Self { starts: work.upload(starts), places: work.upload(places), rows, readers, has_hubs }
     }
 }

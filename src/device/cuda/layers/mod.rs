@@ -27,7 +27,7 @@ pub use attention::{Attention, AttentionSizes, attention_backward, attention_for
 pub use elementwise::{accumulate, add, gelu, gelu_backward, multiply, relu, rnn, rnn_backward, scale};
 pub use gru::{gru_backward, gru_forward};
 pub use joined::{
-    InverseIndex, Part, add_rows, drop_out, follow_list, join_rows, put_rows, relu_backward, scatter_add_rows,
+    Part, RowReaders, add_rows, drop_out, follow_list, join_rows, put_rows, relu_backward, scatter_add_rows,
 };
 pub use layer_norm::{layer_norm_backward, layer_norm_forward, layer_norm_parameters};
 pub use layout::{Layout, Matrix, MatrixMut, Put};

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::super::{gather, linear, time};
+use super::super::{linear, time};
 use super::Attention;
 use crate::device::Device;
 use crate::device::cuda::layers::{
@@ -181,7 +181,7 @@ impl Attention {
         let w_q = walk.parameter(self.w_q);
         walk.flow_with(self.query, |d, overwrite| linear::backward_input(d, overwrite, &dq, w_q));
         linear::backward_parameters(walk, Arc::new(dq), RowsRead::Lasting(query), self.w_q, None);
-        walk.flow_with(self.nodes, |dn, overwrite| gather::add_up(dn, overwrite, self.slots.values(), &dx));
+        walk.flow_with(self.nodes, |dn, overwrite| self.add_up(dn, overwrite, &dx));
         if let TimeEncoder::Trained { w, b } = self.time {
             time::backward_on_gpu(walk, (w, b), &uploads.deltas, (&dx, columns - s.time));
         }
