@@ -328,7 +328,9 @@ impl Appender {
     /// The log is ahead of the index for good.
     fn give_up(&mut self, error: &SpillError) {
         self.behind = true;
-        self.set_state(LogState::Ended(format!("the graph cannot follow the log: {error}")));
+        self.set_state(LogState::Ended(format!(
+            "the graph cannot follow the log: {error}; restart the daemon"
+        )));
     }
 
     fn advance_watermark(&self) {
@@ -377,7 +379,7 @@ enum Refusal {
 impl Drop for Appender {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.set_state(LogState::Ended("the appender has panicked".to_owned()));
+            self.set_state(LogState::Ended("the appender has panicked; restart the daemon".to_owned()));
         }
     }
 }

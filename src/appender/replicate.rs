@@ -63,11 +63,12 @@ impl Appender {
             while let Err(error) = self.write_frames(&group, &pulse) {
                 self.metrics.log.commit_failures.inc();
                 if !matches!(error, LogError::Io { .. }) {
-                    let detail = format!("frames of the leader do not fit the log here: {error}");
+                    let detail = format!(
+                        "frames of the leader do not fit the log here: {error}; give this replica an empty data.dir, \
+                         and it begins with a backup or the topic"
+                    );
                     self.set_state(LogState::Ended(detail.clone()));
-                    return Err(format!(
-                        "{detail}; give this replica an empty data.dir, and it begins with a backup or the topic"
-                    ));
+                    return Err(detail);
                 }
                 self.set_state(LogState::of(&error));
                 tracing::error!(%error, "frames of the leader cannot be written; trying again");

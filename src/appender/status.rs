@@ -19,7 +19,7 @@ pub enum LogState {
     Full(String),
     /// It cannot be written for another reason.
     Failing(String),
-    /// Nothing is taken until the daemon starts again.
+    /// Nothing is taken any more; the text says what is to be done.
     Ended(String),
 }
 
@@ -35,7 +35,7 @@ impl LogState {
             Self::Writable => None,
             Self::Full(detail) => Some(format!("the log's disk is full: {detail}")),
             Self::Failing(detail) => Some(format!("the log cannot be written: {detail}")),
-            Self::Ended(detail) => Some(format!("ingest has ended: {detail}; restart the daemon")),
+            Self::Ended(detail) => Some(format!("ingest has ended: {detail}")),
         }
     }
 }

@@ -417,6 +417,7 @@ fn a_frame_of_the_leader_that_can_never_be_written_ends_the_loop() {
     let fault = status.state().fault().unwrap();
     assert!(fault.contains("position 5 was appended where position 0 is next"), "{fault}");
     assert!(matches!(status.state(), LogState::Ended(_)), "{fault}");
+    assert!(fault.contains("empty data.dir") && !fault.contains("restart"), "what helps is said: {fault}");
 }
 
 #[test]
