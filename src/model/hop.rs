@@ -21,7 +21,7 @@ pub struct Hop {
     pub own: Vec<u32>,
     /// The row of the neighbor in each slot, `[n * K]`; [`EMPTY_SLOT`](super::EMPTY_SLOT) where there is none.
     pub neighbors: List<u32>,
-    /// Which slots read each row that there is, where that was [worked out](Neighborhood::turn_around) before.
+    /// Which slots read each row that there is, where they were [listed](Neighborhood::list_slots) before.
     pub readers: Option<Arc<InverseIndex>>,
     /// Time of the pair minus time of the edge, `[n * K]`.
     pub deltas: List<f32>,
@@ -111,9 +111,10 @@ fn column<'g, T: Copy + 'g>(
     part: Option<&Part>,
     width: usize,
 ) -> Vec<T> {
-    let layers: Vec<&[T]> = layers.collect();
-    match (part, &layers[..]) {
-        (Some(_), [layer]) => Part::select(part, layer, width),
-        _ => layers.concat(),
+    let columns: Vec<&[T]> = layers.collect();
+    match (part, &columns[..]) {
+        (None, columns) => columns.concat(),
+        (Some(_), [column]) => Part::select(part, column, width),
+        (Some(_), columns) => panic!("a part of {} layers", columns.len()),
     }
 }

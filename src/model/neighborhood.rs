@@ -170,7 +170,7 @@ pub struct Neighborhood {
     nodes: DistinctNodes,
     pairs: Vec<u32>,
     neighbors: Vec<u32>,
-    /// Which of `neighbors` read each distinct node, once that was worked out.
+    /// Which of `neighbors` read each distinct node, once they were listed.
     slot_readers: Option<Arc<InverseIndex>>,
     readers: Readers,
 }
@@ -236,15 +236,16 @@ impl Neighborhood {
         self.slot_readers = None;
     }
 
-    /// Works out which slots read the row of each distinct node: the way back through a pass that is not cut adds up by
-    /// that, and whoever prepares the pass has the time. Not of neighbors that a GPU kept.
-    pub fn turn_around(&mut self) {
+    /// Lists the slots that read each distinct node, by which a backward pass that is not cut adds up gradients. Where
+    /// batches are prepared beside steps, it takes nothing of a step here. Does nothing if a GPU kept the neighbors.
+    pub fn list_slots(&mut self) {
         let is_here = self.on_gpu().is_none_or(|columns| columns.neighbors.is_none());
         let inverse = || InverseIndex::new(&self.neighbors, self.nodes.nodes().len());
         self.slot_readers = is_here.then(inverse).map(Arc::new);
     }
 
-    /// Which of [`neighbors`](Self::neighbors) read each of the distinct nodes, if that was worked out.
+    /// Which of [`neighbors`](Self::neighbors) read each of the distinct nodes, if they were
+    /// [listed](Self::list_slots).
     #[must_use]
     pub fn slot_readers(&self) -> Option<&Arc<InverseIndex>> {
         self.slot_readers.as_ref()
@@ -318,8 +319,8 @@ impl Neighborhood {
         let words = self.seed_nodes.capacity() + self.pairs.capacity() + self.neighbors.capacity();
         let words = words + self.sampled_seeds.0.capacity();
         let times = self.seed_times.capacity() + self.sampled_seeds.1.capacity();
-        let readers = self.readers.bytes() + self.slot_readers.as_ref().map_or(0, |readers| readers.bytes());
-        words * 4 + times * 8 + self.layers.bytes() + self.nodes.bytes() + readers
+        let slots = self.slot_readers.as_ref().map_or(0, |inverse| inverse.bytes());
+        words * 4 + times * 8 + self.layers.bytes() + self.nodes.bytes() + self.readers.bytes() + slots
     }
 }
 
@@ -354,10 +355,12 @@ mod tests {
             let none = EMPTY_SLOT;
             assert_eq!(neighborhood.neighbors(), [2, 3, none, none, 4, none]);
             assert!(neighborhood.slot_readers().is_none());
-            neighborhood.turn_around();
-            let readers = neighborhood.slot_readers().map(|readers| (readers.lists(), readers.readers()));
+            neighborhood.list_slots();
+            let readers = neighborhood.slot_readers().map(|inverse| (inverse.lists(), inverse.place_count()));
             let lists = (&[0, 0, 0, 1, 2, 3, 3][..], vec![0, 1, 4].into());
             assert_eq!(readers, Some((lists, 6)));
+            neighborhood.number(&[NodeId(2)]);
+            assert!(neighborhood.slot_readers().is_none(), "nodes have other places");
         }
         assert_eq!(neighborhood.nodes().slot(NodeId(9)), Some(3));
         assert_eq!(neighborhood.nodes().slot(NodeId(3)), None);

@@ -7,9 +7,11 @@
 //! so a stream whose nodes come and go holds the rows of those that are there. As bytes it is a table by node of whose
 //! rows are not zeros, and these rows one after another.
 //!
-//! A copy of a table shares its chunks until one of both writes a row, and copies only the chunk of that.
+//! A copy of a table shares its chunks until one of both writes a row, and copies only the chunk of that, as
+//! [`NodeTable`] does.
 
 use std::io::{Error, ErrorKind, Read, Result, Write};
+
 use triomphe::Arc;
 
 use super::tables;

@@ -32,12 +32,6 @@ impl<T: Pod> List<T> {
         self.len() == 0
     }
 
-    /// Whether they are on a GPU.
-    #[must_use]
-    pub fn is_on_gpu(&self) -> bool {
-        matches!(self, Self::Gpu(_))
-    }
-
     /// The numbers on the host; none if they are on a GPU.
     #[must_use]
     pub fn on_host(&self) -> Option<&Arc<Vec<T>>> {

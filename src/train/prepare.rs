@@ -201,8 +201,8 @@ pub struct Preparer {
     share: Option<Share>,
     /// Whether samples are cut into parts. A GPU computes none, and finds the nodes of the seeds side by side.
     cuts: bool,
-    /// Whether slots are turned around for the way back: to rows of memory, through a pass that is not cut.
-    turns_around: bool,
+    /// Whether the slots that read each node are listed, for the backward pass.
+    lists_slots: bool,
 }
 
 impl Preparer {
@@ -245,8 +245,8 @@ impl Preparer {
             // The step computes the memory of all that its events touch, scored or not.
             batch.neighborhood.number(batch.touched.nodes());
             batch.cut(&self.needs, self.cuts);
-            if self.turns_around && mode == StepMode::Train {
-                batch.neighborhood.turn_around();
+            if self.lists_slots && mode == StepMode::Train {
+                batch.neighborhood.list_slots();
             }
             if self.needs.edge_row_dim > 0 {
                 batch.number_slots(&self.needs);
@@ -316,7 +316,7 @@ impl Trainer {
     pub fn preparer(&self) -> Preparer {
         let (needs, cuts) = (self.model.needs(), in_parts(&self.model));
         Preparer {
-            turns_around: !cuts && needs.memory_dim > 0,
+            lists_slots: !cuts && needs.slots_read_memory(),
             needs,
             publishes: false,
             scored: None,

@@ -65,6 +65,7 @@ impl Neighborhood {
         let is_there = |slot: &u32| (*slot as usize) < count;
         let distinct = count == nodes.len() && self.pairs.iter().all(is_there);
         let counted = graph.counts.iter().all(|count| *count as usize <= fanout);
+        let timed = graph.deltas.iter().all(|delta| delta.is_finite());
         // The first slots of a seed are filled, as many as it counts.
         let fits = |(k, slot): (usize, &u32), count: u32| match k < count as usize {
             true => is_there(slot),
@@ -72,7 +73,7 @@ impl Neighborhood {
         };
         let mut seeds = self.neighbors.chunks(fanout.max(1)).zip(&graph.counts);
         let filled = seeds.all(|(slots, count)| slots.iter().enumerate().all(|slot| fits(slot, *count)));
-        if !(distinct && counted && filled) {
+        if !(distinct && counted && timed && filled) {
             return Err(of_another("the sample"));
         }
         self.read_readers((part, fanout), cut, input)

@@ -219,6 +219,7 @@ mod tests {
         };
         let before = named(&neighborhood);
         assert_eq!(neighborhood.readers().nodes_of(0..1), 0..9);
+        neighborhood.list_slots();
         neighborhood.cut(&[0..1, 1..3, 3..4].map(|events| Part::of_events(&events, 4, 1)));
         let (nodes, readers) = (neighborhood.nodes(), neighborhood.readers());
         let of = |parts| nodes.nodes()[readers.nodes_of(parts)].iter().map(|node| node.0).collect::<Vec<_>>();
@@ -227,6 +228,7 @@ mod tests {
         assert_eq!([of(0..1), of(1..2), of(2..3)], [vec![1, 6, 5], vec![2, 3, 7], vec![4, 8, 9]]);
         assert_eq!((of(1..3), of(0..3).len()), (vec![2, 3, 7, 4, 8, 9], 9));
         assert_eq!(named(&neighborhood), before, "slots name the same nodes as before");
+        assert!(neighborhood.slot_readers().is_none(), "by other numbers");
         let at = |node| nodes.slot(NodeId(node)).map(|slot| slot as usize);
         assert!((1..10).all(|node| at(node).is_some_and(|slot| nodes.nodes()[slot].0 == node)));
         let read: Vec<usize> = readers.read_by(readers.nodes_of(0..1), 1..3).collect();

@@ -35,7 +35,7 @@ struct Pending {
 }
 
 impl Pending {
-    /// Of those that wait for `nodes`, each with its place.
+    /// Those that wait for some of `nodes`, each of which comes with its place.
     fn of(state: StateAfter<'_>, nodes: impl Iterator<Item = (u32, NodeId)>) -> Self {
         let waiting = nodes.filter_map(|(slot, node)| Some((slot, state.pending_since(node)?)));
         let (slots, since) = waiting.unzip();

@@ -22,17 +22,20 @@ pub struct InverseIndex {
     /// Rows of the table.
     rows: usize,
     /// Places of the index, whether they read a row or not.
-    readers: usize,
+    place_count: usize,
 }
 
 impl InverseIndex {
-    /// Inverts `index` (place to row), which names rows that there are; `u32::MAX` reads nothing. In linear time; an
-    /// index that is sorted already is only counted, since then the places of a row follow one another.
+    /// Inverts `index` (place to row), which callers have checked: a number is below `rows`, or `u32::MAX`, which reads
+    /// nothing. In linear time; an index that is sorted already is only counted, since then the places of a row follow
+    /// one another.
     #[must_use]
     pub fn new(index: &[u32], rows: usize) -> Self {
+        let is_there = |row: &u32| *row == u32::MAX || (*row as usize) < rows;
+        debug_assert!(index.iter().all(is_there), "a place that reads a row beyond {rows} rows");
         if is_sorted(index) && index.last().is_none_or(|last| *last != u32::MAX) {
             let starts = sorted_starts(index, rows);
-            return Self { starts, places: None, rows, readers: index.len() };
+            return Self { starts, places: None, rows, place_count: index.len() };
         }
         let parts = rayon::current_num_threads().min(PARTS_MAX).min(4 * index.len() / rows.max(1));
         if parts < 2 || index.len() < PARALLEL_FROM {
@@ -55,7 +58,7 @@ impl InverseIndex {
             places[*at as usize] = place as u32;
             *at += 1;
         }
-        Self { starts, places: Some(places), rows, readers: index.len() }
+        Self { starts, places: Some(places), rows, place_count: index.len() }
     }
 
     /// Each part counts the rows of a stretch of the index and then lists it, at places that follow from what the
@@ -91,7 +94,7 @@ impl InverseIndex {
         });
         places.truncate(starts[rows] as usize);
         let places = places.into_iter().map(AtomicU32::into_inner).collect();
-        Self { starts, places: Some(places), rows, readers: index.len() }
+        Self { starts, places: Some(places), rows, place_count: index.len() }
     }
 
     /// Rows of the table.
@@ -102,8 +105,8 @@ impl InverseIndex {
 
     /// Places of the index, whether they read a row or not.
     #[must_use]
-    pub fn readers(&self) -> usize {
-        self.readers
+    pub fn place_count(&self) -> usize {
+        self.place_count
     }
 
     /// Bytes held.
@@ -177,7 +180,7 @@ mod tests {
         let inverse = InverseIndex::new(&[2, 0, u32::MAX, 2, 2], 4);
         assert_eq!([0, 1, 2, 3].map(|r| of(&inverse, r)), [vec![1], vec![], vec![0, 3, 4], vec![]]);
         assert_eq!(inverse.lists(), (&[0, 1, 1, 4, 4][..], vec![1, 0, 3, 4].into()));
-        assert_eq!((inverse.rows(), inverse.readers()), (4, 5));
+        assert_eq!((inverse.rows(), inverse.place_count()), (4, 5));
         let inverse = InverseIndex::new(&[0, 0, 2, 2, 5], 7);
         assert!(inverse.places.is_none());
         assert_eq!(
@@ -187,6 +190,25 @@ mod tests {
         assert_eq!(inverse.lists(), (&[0, 2, 2, 4, 4, 4, 5, 5][..], vec![0, 1, 2, 3, 4].into()));
         let nobody = InverseIndex::new(&[], 3);
         assert_eq!((of(&nobody, 2), nobody.lists()), (Vec::new(), (&[0; 4][..], vec![].into())));
+    }
+
+    #[test]
+    fn an_index_has_the_same_lists_however_they_are_made() {
+        const NONE: u32 = u32::MAX;
+        for (index, rows) in [
+            (vec![], 0),
+            (vec![NONE; 3], 0),
+            (vec![NONE; 3], 2),
+            (vec![0, 1, NONE], 2),
+            (vec![0, 0, 2, 2, 5], 7),
+            (vec![1; 300], 2),
+        ] {
+            let expected = InverseIndex::alone(&index, rows);
+            assert_eq!(InverseIndex::new(&index, rows).lists(), expected.lists(), "{index:?}");
+            if !index.is_empty() {
+                assert_eq!(InverseIndex::in_parts(&index, rows, 2).lists(), expected.lists(), "{index:?}");
+            }
+        }
     }
 
     #[test]

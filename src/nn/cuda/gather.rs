@@ -63,11 +63,11 @@ pub fn copy(work: &CudaWork, y: &mut Tensor, x: &Tensor) {
 }
 
 impl InverseIndex {
-    /// The same for a GPU to read.
+    /// Uploads the lists, for the kernel that adds up rows.
     #[must_use]
-    pub fn on_gpu(&self, work: &Arc<CudaWork>) -> RowReaders {
+    pub fn sent(&self, work: &Arc<CudaWork>) -> RowReaders {
         let (starts, places) = self.lists();
-        RowReaders::new(work, starts, &places, self.readers())
+        RowReaders::new(work, starts, &places, self.place_count())
     }
 }
 
@@ -80,8 +80,8 @@ pub fn scatter_add(
     inverse: &InverseIndex,
     overwrite: bool,
 ) {
-    let (read, columns) = (inverse.on_gpu(work), y.cols());
-    work.run(|context| scatter_add_rows(context, &read, columns, whole(x)?, overwrite, whole_mut(y)?));
+    let (readers, columns) = (inverse.sent(work), y.cols());
+    work.run(|context| scatter_add_rows(context, &readers, columns, whole(x)?, overwrite, whole_mut(y)?));
 }
 
 /// Columns of `x` from `first` on become those of the rows of `y` from `row` on, or are added to them.

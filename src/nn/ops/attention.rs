@@ -45,9 +45,9 @@ pub struct TemporalAttention<'a> {
     /// `[S * K]`: the row of `nodes` in each slot; `u32::MAX` marks an empty slot.
     /// On a GPU only where `nodes` has no columns: then they say which slots are empty.
     pub slots: List<u32>,
-    /// Which slots read each row of `nodes`, where that was worked out before: `slots` turned around.
+    /// Which slots read each row of `nodes`, where they were listed before: `slots` inverted.
     pub readers: Option<Arc<InverseIndex>>,
-    /// `[S * K]`: seed time minus edge time; in empty slots any finite number on the host, 0 on a GPU.
+    /// `[S * K]`: seed time minus edge time; any finite number in empty slots, whose gradient is 0.
     pub deltas: List<f32>,
     /// Edge features, no gradient: `[S * K, de]`, or any rows if `edge_slots` lists which. `None` means `de = 0`.
     /// Shared with whoever gathered them, on the CPU or on the GPU that computes; free again when the tape is
@@ -185,9 +185,19 @@ impl Tape<'_> {
             None => assert_eq!(node, 0, "attention: slots on a GPU of rows that are read"),
         }
         if let Some(readers) = &args.readers {
-            let found = (readers.rows(), readers.readers());
+            let found = (readers.rows(), readers.place_count());
             assert_eq!(found, (rows, args.slots.len()), "attention: readers of rows by slots");
+            let slots = args.slots.on_host().map(|slots| InverseIndex::new(slots, rows));
+            debug_assert!(
+                slots.is_none_or(|slots| slots.lists() == readers.lists()),
+                "attention: other slots"
+            );
         }
+        let deltas = match &args.deltas {
+            List::Host(deltas) => deltas.as_slice(),
+            List::Gpu(_) => &[],
+        };
+        debug_assert!(deltas.iter().all(|delta| delta.is_finite()), "attention: times that are not finite");
         if let Some(edges) = &args.edge_rows {
             match &args.edge_slots {
                 Some(at) => {

@@ -1,7 +1,5 @@
 //! Checks of the folded attention against the unfolded definition.
 
-use std::sync::Arc;
-
 use super::reference::{self, Matrix, Slots};
 use super::{Check, random, tensor};
 use crate::device::Device;
@@ -24,21 +22,17 @@ struct Layer {
 }
 
 impl Layer {
-    /// Who reads the rows of nodes: as worked out before if there are several heads.
-    fn readers(&self, rows: usize) -> Option<Arc<InverseIndex>> {
-        (self.heads > 1).then(|| Arc::new(InverseIndex::new(&self.slots, rows)))
-    }
-
-    /// Inputs: query, nodes, w_q, w_k, w_v, w, b.
-    fn ours(&self, tape: &mut Tape<'_>, p: &[ParamId]) -> Var {
+    /// Inputs: query, nodes, w_q, w_k, w_v, w, b. Where the readers of nodes are `listed` they come with the rest.
+    fn ours(&self, tape: &mut Tape<'_>, p: &[ParamId], listed: bool) -> Var {
         let (query, nodes) = (tape.param(p[0]), tape.param(p[1]));
+        let readers = InverseIndex::new(&self.slots, tape.value(nodes).rows());
         tape.temporal_attention(TemporalAttention {
             tail: self.tail.clone(),
             query,
             queries: self.queries.clone().map(Into::into),
             nodes,
             slots: self.slots.clone().into(),
-            readers: self.readers(tape.value(nodes).rows()),
+            readers: listed.then(|| readers.into()),
             deltas: self.deltas.clone().into(),
             edge_rows: self.edges.as_ref().map(|edges| tensor(edges).into()),
             edge_slots: self.edge_slots.clone().map(Into::into),
@@ -88,10 +82,35 @@ impl Layer {
                 (1, time),
                 (1, time),
             ],
-            ours: &|t, p| self.ours(t, p),
+            ours: &|t, p| self.ours(t, p, false),
             reference: &|m| self.reference(m),
         }
         .run();
+        let shapes =
+            [(queries, 3), (rows, node), (model, 3 + self.tail.len()), (model, width), (model, width)];
+        assert_eq!(
+            self.gradients(&shapes, time, true),
+            self.gradients(&shapes, time, false),
+            "{name}: readers that are listed change no bit"
+        );
+    }
+
+    /// The gradients of random inputs, bit for bit.
+    fn gradients(&self, shapes: &[(usize, usize)], time: usize, listed: bool) -> Vec<Vec<u32>> {
+        let mut parameters = Parameters::new();
+        let shapes = shapes.iter().copied().chain([(1, time); 2]);
+        let input = |(i, (rows, columns)): (usize, (usize, usize))| {
+            parameters.add(i, tensor(&random(rows, columns, 70 + i as u64)))
+        };
+        let ids: Vec<ParamId> = shapes.enumerate().map(input).collect();
+        let mut gradients = Gradients::new(&Device::Cpu, &parameters);
+        let mut tape = Tape::new(&Device::Cpu, &parameters, Mode::Train);
+        let y = self.ours(&mut tape, &ids, listed);
+        let targets = vec![0.25; tape.value(y).data().len()];
+        let loss = tape.bce_with_logits(y, &targets);
+        tape.backward(loss, &mut gradients);
+        let bits = |id: &ParamId| gradients.get(*id).data().iter().map(|value| value.to_bits()).collect();
+        ids.iter().map(bits).collect()
     }
 }
 
@@ -176,7 +195,7 @@ fn seeds_without_neighbors_get_zeros_and_give_no_gradient() {
             ..none
         };
         let mut tape = Tape::new(&Device::Cpu, &parameters, Mode::Train);
-        let y = none.ours(&mut tape, &ids);
+        let y = none.ours(&mut tape, &ids, true);
         assert!(tape.value(y).data().iter().all(|v| *v == 0.0));
         let loss = tape.bce_with_logits(y, &[1.0; 12]);
         tape.backward(loss, &mut gradients);
@@ -201,6 +220,6 @@ fn no_seeds_at_all() {
         tail: Vec::new(),
     };
     let mut tape = Tape::new(&Device::Cpu, &parameters, Mode::Inference);
-    let y = none.ours(&mut tape, &ids);
+    let y = none.ours(&mut tape, &ids, true);
     assert_eq!(tape.value(y).shape(), (0, 4));
 }

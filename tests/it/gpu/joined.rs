@@ -158,7 +158,7 @@ fn rows_are_added_and_their_gradients_spread_on_a_gpu_as_on_the_tape() {
             index.iter().flat_map(|&row| table[row as usize * cols..][..cols].to_vec()).collect();
         assert_eq!(bits(&copied.copy_to_host().unwrap()), bits(&plain), "{readers} rows of {cols} copied");
 
-        let inverse = InverseIndex::new(&index, rows).on_gpu(&CudaWork::new(cuda.clone()));
+        let inverse = InverseIndex::new(&index, rows).sent(&CudaWork::new(cuda.clone()));
         let mut dx = on.room(rows * cols);
         scatter_add_rows(on.context(), &inverse, cols, (&back, layout), true, (&mut dx, layout)).unwrap();
         agree(&dx, wide(&gradients[1]), "gradient of the table");
@@ -177,7 +177,7 @@ fn rows_are_added_and_their_gradients_spread_on_a_gpu_as_on_the_tape() {
 fn gradients_of_empty_slots_go_nowhere_and_rows_without_users_get_zeros() {
     let cuda = gpu();
     let on = On(&cuda);
-    let inverse = InverseIndex::new(&[2, u32::MAX, 0, 2], 4).on_gpu(&CudaWork::new(cuda.clone()));
+    let inverse = InverseIndex::new(&[2, u32::MAX, 0, 2], 4).sent(&CudaWork::new(cuda.clone()));
     // Two columns of rows of three.
     let d = on.copy(&[1.0_f32, 2.0, 9.0, 3.0, 4.0, 9.0, 5.0, 6.0, 9.0, 7.0, 8.0, 9.0]);
     let mut dx = on.copy(&[-1.0_f32; 4 * 3]);
@@ -185,7 +185,15 @@ fn gradients_of_empty_slots_go_nowhere_and_rows_without_users_get_zeros() {
     scatter_add_rows(on.context(), &inverse, 2, (&d, from), true, (&mut dx, layout)).unwrap();
     let found = dx.copy_to_host().unwrap();
     assert_eq!(found, [-1.0, 5.0, 6.0, -1.0, 0.0, 0.0, -1.0, 8.0, 10.0, -1.0, 0.0, 0.0]);
-    let nobody = InverseIndex::new(&[], 2).on_gpu(&CudaWork::new(cuda.clone()));
+    // A hub in a sorted index, whose lists are not made one by one.
+    let sorted: Vec<u32> = [0].into_iter().chain([1; 200]).chain([3]).collect();
+    let hub = InverseIndex::new(&sorted, 4).sent(&CudaWork::new(cuda.clone()));
+    let d: Vec<f32> = (0..202).map(|place| place as f32).collect();
+    let (d, mut dx) = (on.copy(&d), on.copy(&[7.0_f32; 4]));
+    let dense = Layout::dense(1);
+    scatter_add_rows(on.context(), &hub, 1, (&d, dense), true, (&mut dx, dense)).unwrap();
+    assert_eq!(dx.copy_to_host().unwrap(), [0.0, 20_100.0, 0.0, 201.0]);
+    let nobody = InverseIndex::new(&[], 2).sent(&CudaWork::new(cuda.clone()));
     let mut dx = on.copy(&[7.0_f32; 4]);
     let none = on.copy::<f32>(&[]);
     scatter_add_rows(on.context(), &nobody, 2, (&none, from), true, (&mut dx, Layout::dense(2))).unwrap();

@@ -196,7 +196,7 @@ fn rows_of_slots_are_put_together_and_their_gradients_taken_apart_on_a_gpu() {
 
         let mut d = on.copy(&d);
         clear_empty(on.context(), &node_list, count, width, &mut d).unwrap();
-        let inverse = InverseIndex::new(&slots.node, NODE_ROWS).on_gpu(&CudaWork::new(cuda.clone()));
+        let inverse = InverseIndex::new(&slots.node, NODE_ROWS).sent(&CudaWork::new(cuda.clone()));
         let mut dx = on.room(NODE_ROWS * node);
         let (from, dense) = (Layout { first: 0, stride: width, step: 0 }, Layout::dense(node));
         scatter_add_rows(on.context(), &inverse, node, (&d, from), true, (&mut dx, dense)).unwrap();

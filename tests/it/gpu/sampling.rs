@@ -259,12 +259,15 @@ fn graphmixer_learns_from_samples_and_rows_of_a_gpu_as_from_those_of_the_cpu() {
 fn columns_of_samples_stay_on_the_gpu_that_reads_them() {
     let plain = TgatOptions { edge_feature_dim: 0, ..small_tgat() };
     let typed = TgatOptions { edge_types: EdgeTypes::new(3, 4), edge_feature_dim: 1, ..plain };
-    for (model, neighbors, edges) in [
-        (ModelOptions::from(tgn()), true, HostEdges::Listed),
-        (small_tgat().into(), false, HostEdges::Listed),
-        (plain.into(), false, HostEdges::No),
-        (typed.into(), true, HostEdges::BySlot),
-        (TgatOptions { node_feature_dim: 3, ..plain }.into(), true, HostEdges::No),
+    // Slots are listed by node where they read its memory.
+    let typed_memory = TgnOptions { edge_types: EdgeTypes::new(3, 4), edge_feature_dim: 1, ..tgn() };
+    for (model, neighbors, edges, lists) in [
+        (ModelOptions::from(tgn()), true, HostEdges::Listed, true),
+        (typed_memory.into(), true, HostEdges::BySlot, false),
+        (small_tgat().into(), false, HostEdges::Listed, false),
+        (plain.into(), false, HostEdges::No, false),
+        (typed.into(), true, HostEdges::BySlot, false),
+        (TgatOptions { node_feature_dim: 3, ..plain }.into(), true, HostEdges::No, false),
     ] {
         assert_eq!(model.needs().host_columns(), HostColumns { neighbors, edges });
         let cuda = fresh_gpu();
@@ -304,9 +307,7 @@ fn columns_of_samples_stay_on_the_gpu_that_reads_them() {
             None => assert!(sample.graphs().flat_map(|graph| &graph.neighbors).eq(ends())),
         }
         assert_eq!(columns.neighbors.is_none(), neighbors);
-        let has_memory = model.needs().memory_dim > 0;
-        assert_eq!(expected.slot_readers().is_some(), has_memory, "slots are turned around beside the step");
-        assert_eq!(sample.slot_readers().is_some(), has_memory && neighbors);
+        assert_eq!([&expected, sample].map(|sample| sample.slot_readers().is_some()), [lists; 2]);
         let all = || expected.graphs().flat_map(|graph| &graph.edges);
         match (sample.listed_edges(), edges) {
             (Some(listed), HostEdges::Listed) => {

@@ -114,18 +114,18 @@ kernels! {
     /// Each row of `dx`, of `columns` values, becomes the sum of the rows of `d` of its readers, in their order, or has
     /// it added unless `overwrite`.
     pub fn scatter_add_rows = spread_rows(
-        read: &RowReaders, columns: usize, (d, given): Matrix<'_>, overwrite: bool, (dx, layout): MatrixMut<'_>,
+        readers: &RowReaders, columns: usize, (d, given): Matrix<'_>, overwrite: bool, (dx, layout): MatrixMut<'_>,
     ) {
         let operation = "adding up the gradients of rows";
-        let (rows, starts, places) = (read.rows, read.starts.get()?, read.places.get()?);
+        let (rows, starts, places) = (readers.rows, readers.starts.get()?, readers.places.get()?);
         pass built(RowUsers, |launch| RowUsers {
                 starts: launch.reading(starts),
                 places: launch.reading(places),
                 count: to_u32(operation, "places", places.len())?,
-                rows: to_u32(operation, "rows that are read", read.readers)?,
+                rows: to_u32(operation, "rows that are read", readers.place_count)?,
             }),
-            rows(d, given, [read.readers, columns, 1], "gradients"), u64(given.stride), u64(rows),
-            u32(columns, "columns"), u64(layout.stride), flag(overwrite), flag(read.has_hubs),
+            rows(d, given, [readers.place_count, columns, 1], "gradients"), u64(given.stride), u64(rows),
+            u32(columns, "columns"), u64(layout.stride), flag(overwrite), flag(readers.has_hubs),
             rows_mut(dx, layout, [rows, columns, 1], "results");
         grid rows.saturating_mul(columns.div_ceil(LANES)).saturating_mul(LANES), THREADS;
         skip rows == 0 || columns == 0;
@@ -168,17 +168,17 @@ pub struct RowReaders {
     /// Rows of the table.
     rows: usize,
     /// Places that there are, whether they read a row or not.
-    readers: usize,
+    place_count: usize,
     /// Whether any row has more readers than a warp adds up by itself.
     has_hubs: bool,
 }
 
 impl RowReaders {
-    /// Row r is read by `places[starts[r]..starts[r + 1]]`, ascending, of as many places as there are `readers`.
+    /// Row r is read by `places[starts[r]..starts[r + 1]]`, ascending, each below `place_count`.
     #[must_use]
-    pub fn new(work: &Arc<CudaWork>, starts: &[u32], places: &[u32], readers: usize) -> Self {
-        let has_hubs = starts.windows(2).any(|row| row[1].wrapping_sub(row[0]) > USERS_MANY);
+    pub fn new(work: &Arc<CudaWork>, starts: &[u32], places: &[u32], place_count: usize) -> Self {
+        let has_hubs = starts.windows(2).any(|row| row[1].saturating_sub(row[0]) > USERS_MANY);
         let rows = starts.len().saturating_sub(1);
-        Self { starts: work.upload(starts), places: work.upload(places), rows, readers, has_hubs }
+        Self { starts: work.upload(starts), places: work.upload(places), rows, place_count, has_hubs }
     }
 }
