@@ -3,9 +3,9 @@
 //! that went cost a pointer per page.
 //!
 //! A copy of a table shares its pages until one of both changes a value, and copies only the page of that. So a
-//! checkpoint can be written from a copy while the table goes on. Every change asks whether its page is shared: triomphe's
-//! `Arc` has no weak references, so a load tells; that of the standard library takes an atomic exchange, which on x86
-//! waits for all writes before it.
+//! checkpoint can be written from a copy while the table goes on. Every change asks whether its page is shared. That
+//! takes a load, as triomphe's `Arc` has no weak references; that of the standard library takes an atomic exchange,
+//! which on x86 waits for all writes before it.
 
 use triomphe::Arc;
 

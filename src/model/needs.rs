@@ -78,7 +78,8 @@ impl Needs {
         self.fanout > 0 || self.memory_dim > 0
     }
 
-    /// Whether the rows that slots of the sample read are those of the distinct nodes, as they are, and have a gradient.
+    /// Whether the rows that slots of the sample read are those of the distinct nodes, as they are, and have a
+    /// gradient.
     #[must_use]
     pub fn slots_read_memory(&self) -> bool {
         self.memory_dim > 0 && self.fanout > 0 && self.edge_types == 0
