@@ -76,12 +76,11 @@ impl<'a> StateAfter<'a> {
 
     /// When the memory of `node` was last updated.
     fn updated(&self, node: NodeId) -> EventTime {
-        let Some((touched, batch)) = self.batch else { return self.state.memory.updated(node) };
-        let Some(event) = touched.last(node) else { return self.state.memory.updated(node) };
-        let written = match self.state.memory.dimension() {
-            0 => Some(batch.times[event]),
+        let last = self.batch.and_then(|(touched, batch)| Some(batch.times[touched.last(node)?]));
+        let written = last.and_then(|time| match self.state.memory.dimension() {
+            0 => Some(time),
             _ => self.state.mailbox.pending_event(node).map(|(_, time)| time),
-        };
+        });
         self.written(node, written)
     }
 

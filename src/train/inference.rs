@@ -141,14 +141,15 @@ impl Trainer {
         batch: &PreparedBatch,
         meanwhile: Meanwhile<'_>,
     ) -> Result<StepReport, TrainError> {
-        let differs = self.options.model.dropout() > 0.0 || self.defers();
-        let meanwhile = Meanwhile { tests: differs && !self.defers(), ..meanwhile };
-        if batch.mode != StepMode::Train || !differs || batch.positives().src.is_empty() {
+        let defers = self.defers();
+        let tests = self.options.model.dropout() > 0.0 && !defers;
+        let meanwhile = Meanwhile { tests, ..meanwhile };
+        if batch.mode != StepMode::Train || !(tests || defers) || batch.positives().src.is_empty() {
             return self.step_while(batch, meanwhile);
         }
         self.check_order(batch)?;
         self.hand_out(Order::TestAndStep, batch)?;
-        if !self.defers() {
+        if tests {
             return self.take_step(batch, true, meanwhile);
         }
         let asked = self.ask_scores(&self.model, batch)?;

@@ -86,22 +86,21 @@ impl Tgn {
             }
         }
         let due = Pending::of(state.into(), due.into_iter());
-        let applied = due.slots.clone();
         let base = tape.leaf(rows);
-        if applied.is_empty() {
-            return DeferredMemory { rows: base, base, kept, applied, updated: None };
+        if due.slots.is_empty() {
+            return DeferredMemory { rows: base, base, kept, applied: due.slots, updated: None };
         }
-        let own = tape.gather_constant(base, &applied);
+        let own = tape.gather_constant(base, &due.slots);
         let updated = self.update(tape, own, state, (nodes, messages), &due);
-        let mut owed = tape.take_zeroed(applied.len(), self.options.memory_dim);
-        for (i, &slot) in applied.iter().enumerate() {
+        let mut owed = tape.take_zeroed(due.slots.len(), self.options.memory_dim);
+        for (i, &slot) in due.slots.iter().enumerate() {
             if let Some(gradient) = state.deferred.owed(nodes[slot as usize]) {
                 owed.row_mut(i).copy_from_slice(gradient);
             }
         }
         let owing = tape.with_owed_gradient(updated, owed);
-        let rows = tape.overlay_rows(base, applied.clone(), owing);
-        DeferredMemory { rows, base, kept, applied, updated: Some(updated) }
+        let rows = tape.overlay_rows(base, due.slots.clone(), owing);
+        DeferredMemory { rows, base, kept, applied: due.slots, updated: Some(updated) }
     }
 
     /// Memory rows of `nodes` before their messages.

@@ -26,14 +26,15 @@ pub struct InverseIndex {
 }
 
 impl InverseIndex {
-    /// Inverts `index` (place to row), which callers have checked: a number is below `rows`, or `u32::MAX`, which reads
-    /// nothing. In linear time; an index that is sorted already is only counted, since then the places of a row follow
-    /// one another.
+    /// Inverts `index` (place to row); `u32::MAX` reads nothing. In linear time; an index that is sorted already
+    /// is only counted, since then the places of a row follow one another.
+    ///
+    /// # Panics
+    /// If a place reads a row that there is not.
     #[must_use]
     pub fn new(index: &[u32], rows: usize) -> Self {
-        let is_there = |row: &u32| *row == u32::MAX || (*row as usize) < rows;
-        debug_assert!(index.iter().all(is_there), "a place that reads a row beyond {rows} rows");
         if is_sorted(index) && index.last().is_none_or(|last| *last != u32::MAX) {
+            index.last().inspect(|last| assert_row(**last, rows));
             let starts = sorted_starts(index, rows);
             return Self { starts, places: None, rows, place_count: index.len() };
         }
@@ -48,7 +49,10 @@ impl InverseIndex {
         let mut starts = vec![0u32; rows + 2];
         let read = |row: &&u32| **row != u32::MAX;
         // Counted two places further, `starts[r + 1]` is the write position of row r and ends as its end.
-        index.iter().filter(read).for_each(|row| starts[*row as usize + 2] += 1);
+        for &row in index.iter().filter(read) {
+            assert_row(row, rows);
+            starts[row as usize + 2] += 1;
+        }
         for r in 2..starts.len() {
             starts[r] += starts[r - 1];
         }
@@ -70,7 +74,12 @@ impl InverseIndex {
             .par_chunks(length)
             .map(|index| {
                 let mut counts = vec![0u32; rows + 1];
-                index.iter().for_each(|row| counts[(*row as usize).min(rows)] += 1);
+                for &row in index {
+                    if row != u32::MAX {
+                        assert_row(row, rows);
+                    }
+                    counts[(row as usize).min(rows)] += 1;
+                }
                 counts
             })
             .collect();
@@ -123,6 +132,10 @@ impl InverseIndex {
         let all = || (0..starts[self.rows]).collect::<Vec<u32>>().into();
         (starts, self.places.as_ref().map_or_else(all, |places| places.as_slice().into()))
     }
+}
+
+fn assert_row(row: u32, rows: usize) {
+    assert!((row as usize) < rows, "row {row} of a table with {rows} rows");
 }
 
 /// Whether no row stands before a smaller one.
@@ -190,6 +203,19 @@ mod tests {
         assert_eq!(inverse.lists(), (&[0, 2, 2, 4, 4, 4, 5, 5][..], vec![0, 1, 2, 3, 4].into()));
         let nobody = InverseIndex::new(&[], 3);
         assert_eq!((of(&nobody, 2), nobody.lists()), (Vec::new(), (&[0; 4][..], vec![].into())));
+    }
+
+    #[test]
+    fn a_row_that_there_is_not_is_refused_in_words() {
+        let ways: [fn(&[u32]); 3] = [
+            |index| drop(InverseIndex::new(index, 4)),
+            |index| drop(InverseIndex::alone(index, 4)),
+            |index| drop(InverseIndex::in_parts(index, 4, 2)),
+        ];
+        for (way, index) in ways.iter().flat_map(|way| [[1, 4], [4, 1]].map(|index| (way, index))) {
+            let panic = std::panic::catch_unwind(|| way(&index)).unwrap_err();
+            assert_eq!(panic.downcast_ref::<String>().unwrap(), "row 4 of a table with 4 rows");
+        }
     }
 
     #[test]

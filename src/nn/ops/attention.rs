@@ -187,17 +187,12 @@ impl Tape<'_> {
         if let Some(readers) = &args.readers {
             let found = (readers.rows(), readers.place_count());
             assert_eq!(found, (rows, args.slots.len()), "attention: readers of rows by slots");
-            let slots = args.slots.on_host().map(|slots| InverseIndex::new(slots, rows));
-            debug_assert!(
-                slots.is_none_or(|slots| slots.lists() == readers.lists()),
-                "attention: other slots"
-            );
+            let are_listed =
+                |slots: &Arc<Vec<u32>>| InverseIndex::new(slots, rows).lists() == readers.lists();
+            debug_assert!(args.slots.on_host().is_none_or(are_listed), "attention: readers by other slots");
         }
-        let deltas = match &args.deltas {
-            List::Host(deltas) => deltas.as_slice(),
-            List::Gpu(_) => &[],
-        };
-        debug_assert!(deltas.iter().all(|delta| delta.is_finite()), "attention: times that are not finite");
+        let are_finite = |deltas: &Arc<Vec<f32>>| deltas.iter().all(|delta| delta.is_finite());
+        debug_assert!(args.deltas.on_host().is_none_or(are_finite), "attention: times that are not finite");
         if let Some(edges) = &args.edge_rows {
             match &args.edge_slots {
                 Some(at) => {

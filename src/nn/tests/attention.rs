@@ -71,38 +71,32 @@ impl Layer {
     fn check(&self, name: &str, queries: usize, model: usize, node: usize, time: usize) {
         let rows = self.slots.iter().filter(|s| **s != NONE).max().map_or(1, |s| *s as usize + 2);
         let width = node + time + self.edges.as_ref().map_or(0, |e| e.cols);
+        let shapes = [
+            (queries, 3),
+            (rows, node),
+            (model, 3 + self.tail.len()),
+            (model, width),
+            (model, width),
+            (1, time),
+            (1, time),
+        ];
         Check {
             name,
-            inputs: &[
-                (queries, 3),
-                (rows, node),
-                (model, 3 + self.tail.len()),
-                (model, width),
-                (model, width),
-                (1, time),
-                (1, time),
-            ],
+            inputs: &shapes,
             ours: &|t, p| self.ours(t, p, false),
             reference: &|m| self.reference(m),
         }
         .run();
-        let shapes =
-            [(queries, 3), (rows, node), (model, 3 + self.tail.len()), (model, width), (model, width)];
-        assert_eq!(
-            self.gradients(&shapes, time, true),
-            self.gradients(&shapes, time, false),
-            "{name}: readers that are listed change no bit"
-        );
+        let [listed, not_listed] = [true, false].map(|listed| self.gradients(&shapes, listed));
+        assert_eq!(listed, not_listed, "{name}: readers that are listed change no bit");
     }
 
     /// The gradients of random inputs, bit for bit.
-    fn gradients(&self, shapes: &[(usize, usize)], time: usize, listed: bool) -> Vec<Vec<u32>> {
+    fn gradients(&self, shapes: &[(usize, usize)], listed: bool) -> Vec<Vec<u32>> {
         let mut parameters = Parameters::new();
-        let shapes = shapes.iter().copied().chain([(1, time); 2]);
-        let input = |(i, (rows, columns)): (usize, (usize, usize))| {
-            parameters.add(i, tensor(&random(rows, columns, 70 + i as u64)))
-        };
-        let ids: Vec<ParamId> = shapes.enumerate().map(input).collect();
+        let inputs = shapes.iter().enumerate();
+        let inputs = inputs.map(|(i, s)| parameters.add(i, tensor(&random(s.0, s.1, 70 + i as u64))));
+        let ids: Vec<ParamId> = inputs.collect();
         let mut gradients = Gradients::new(&Device::Cpu, &parameters);
         let mut tape = Tape::new(&Device::Cpu, &parameters, Mode::Train);
         let y = self.ours(&mut tape, &ids, listed);
